@@ -1,0 +1,151 @@
+# Tailrace's commands. `make` lists them. None needs root, a GPU or a compiler, and the only network they
+# use is the package index.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PYTEST := $(BIN)/python -m pytest
+# More for pytest, e.g. make unit ARGS="-k stop -x"
+ARGS ?=
+# What `make breaking` compares with.
+BASE ?= main
+
+say = @printf '\n\033[1m== %s\033[0m\n' "$(1)"
+
+.PHONY: help
+help: ## List the commands
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# ------------------------------------------------------------------------------------- setting up
+
+.PHONY: setup
+setup: $(STAMP) ## Create .venv with the locked packages (at once when it is there)
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"Tailrace needs Python 3.11 or newer, this is {v[0]}.{v[1]}. Name another: make setup PYTHON=python3.12")'
+	@echo "Setting up $(VENV): $$(grep -c '^[a-z].*==' requirements.lock) packages, a minute or two the first time ..."
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
+	@touch $@
+	@echo "Setting up $(VENV): done"
+
+.PHONY: lock
+lock: ## Resolve requirements.lock anew from pyproject.toml (takes minutes; review the difference)
+	@test -x $(BIN)/pip-compile || { echo "run 'make setup' first"; exit 1; }
+	PIP_CONFIG_FILE=/dev/null CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile --quiet --upgrade --no-config \
+		--all-extras --strip-extras --allow-unsafe --generate-hashes --no-emit-index-url \
+		--no-emit-trusted-host --no-emit-find-links --output-file requirements.lock pyproject.toml
+	@touch requirements.lock
+
+.PHONY: clean
+clean: ## Remove .venv, caches and builds; var/ (models, predictions, logs) stays
+	rm -rf $(VENV) build dist ./*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +
+
+# ---------------------------------------------------------------------------------------- running
+
+.PHONY: run
+run: setup ## Run service and edge on a real model and stream a first prediction (PROMPT=, MODEL=, ONCE=1)
+	@exec $(BIN)/python -m clients.first_run
+
+.PHONY: run-service
+run-service: setup ## Run the gRPC service alone, in the foreground
+	@exec $(BIN)/python -m service
+
+.PHONY: run-edge
+run-edge: setup ## Run the HTTP edge alone, in the foreground
+	@exec $(BIN)/python -m edge
+
+.PHONY: bench
+bench: setup ## Measure the bridge and the engine on this machine
+	@exec $(BIN)/python -m benchmarks $(ARGS)
+
+# --------------------------------------------------------------------------------------- checking
+
+.PHONY: fmt
+fmt: setup ## Format the code and mend what ruff can
+	$(BIN)/ruff check --fix --quiet . || true
+	$(BIN)/ruff format --quiet .
+
+.PHONY: lint
+lint: setup ## Ruff and buf lint
+	$(call say,lint)
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --check --quiet . || { echo "not formatted: run 'make fmt'"; exit 1; }
+	@cd protos && ../$(BIN)/buf lint
+
+.PHONY: type
+type: setup ## mypy, strict
+	$(call say,type)
+	@$(BIN)/mypy
+
+.PHONY: arch
+arch: setup ## Import contracts and the rules no linter knows
+	$(call say,arch)
+	@PYTHONPATH=. $(BIN)/lint-imports --no-timings
+	@$(PYTEST) -q tests/architecture $(ARGS)
+
+.PHONY: unit
+unit: setup ## Tests of pure code: no I/O, a few seconds
+	@$(PYTEST) tests/unit $(ARGS)
+
+.PHONY: contract
+contract: setup ## One suite a port, run on each adapter
+	@$(PYTEST) tests/contract $(ARGS)
+
+.PHONY: integration
+integration: setup ## Real servers and sockets in one process
+	@$(PYTEST) tests/integration $(ARGS)
+
+.PHONY: e2e
+e2e: setup ## Service and edge as processes, as users start them
+	@$(PYTEST) tests/e2e $(ARGS)
+
+.PHONY: conformance
+conformance: setup ## Replicate's own Python and npm clients, unchanged, against the edge
+	@$(PYTEST) tests/conformance $(ARGS)
+
+.PHONY: test
+test: setup ## Every test that needs no extra toolchain (npm clients too, where Node.js is there)
+	$(call say,test: unit + contract + integration + e2e + conformance)
+	@$(PYTEST) tests/unit tests/contract tests/integration tests/e2e tests/conformance $(ARGS)
+
+.PHONY: static
+static: lint type arch check-generated breaking ## Every check that runs no product code
+
+.PHONY: check
+check: static test ## Exactly what CI runs
+
+# ----------------------------------------------------------------------------- generated and docs
+
+.PHONY: proto
+proto: setup ## Generate the Python beside the .proto files
+	@$(BIN)/python -m protos.generate
+
+.PHONY: check-generated
+check-generated: setup ## The generated Python and docs are fresh
+	$(call say,check-generated)
+	@$(BIN)/python -m protos.generate --check
+	@$(BIN)/python -m docs.generate --check
+
+.PHONY: breaking
+breaking: setup ## buf breaking: the contract against BASE (main); a note where there is no base
+	$(call say,breaking)
+	@base=$$(git rev-parse --verify --quiet "$(BASE)^{commit}" || git rev-parse --verify --quiet "origin/$(BASE)^{commit}" || true); \
+	if [ -z "$$base" ] || [ -z "$$(git ls-tree --name-only "$$base" protos/buf.yaml)" ]; then \
+		echo "no protos at $(BASE) to compare with: nothing checked"; exit 0; \
+	fi; \
+	old=$$(mktemp -d); trap 'rm -rf "$$old"' EXIT; \
+	git archive "$$base" protos | tar -x -C "$$old"; \
+	$(BIN)/buf breaking protos --against "$$old/protos" && echo "the contract is compatible with $(BASE) ($${base:0:12})"
+
+.PHONY: docs
+docs: setup ## Write docs/configuration.md and docs/errors.md from the code
+	@$(BIN)/python -m docs.generate

@@ -1,0 +1,1 @@
+"""The HTTP side that every dialect shares: server, middleware, bodies, problems, SSE responses."""

@@ -1,0 +1,92 @@
+"""Owns what surrounds every request: its id, its one access line, and the boundary for errors.
+
+Pure ASGI, one layer: it looks at `http.response.start` only, so it holds nothing back and costs a
+function call a chunk. It also serves paths with a trailing slash as those without, since a redirect
+would lose headers and, behind a TLS proxy, name the wrong scheme.
+"""
+
+import re
+import secrets
+import time
+from typing import Final
+
+import structlog
+from starlette.requests import ClientDisconnect, HTTPConnection
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from edge.http.problem_responses import ProblemError, problem_response
+from edge.protocol.problems import Problem
+from edge.upstream.metadata import Caller
+from protos.metadata import TRACEPARENT
+
+Logger = structlog.typing.FilteringBoundLogger
+
+INTERNAL_PROBLEM: Final = Problem("Internal error", 500, "An internal error happened.")
+_STREAM_TOKEN: Final = re.compile(r"(/streams/[^/]{0,26})[^/]*")
+_CLIENT_GONE: Final = 499
+
+
+def caller_of(connection: HTTPConnection) -> Caller:
+    """Return whom calls to the service are made for, as the middleware noted it."""
+    caller = connection.scope["state"]["caller"]
+    assert isinstance(caller, Caller)
+    return caller
+
+
+def redact_path(path: str) -> str:
+    """Return `path` fit for a log: of a stream's token only the prediction's id is left."""
+    return _STREAM_TOKEN.sub(r"\1", path)
+
+
+class RequestBoundary:
+    """The outermost layer of the application."""
+
+    def __init__(self, app: ASGIApp, log: Logger) -> None:
+        self._app = app
+        self._log = log
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request_id = secrets.token_hex(8)
+        traceparent = HTTPConnection(scope).headers.get(TRACEPARENT, "")
+        scope.setdefault("state", {})["caller"] = Caller(request_id, traceparent)
+        scope["path"] = _without_trailing_slash(scope["path"])
+        began_s = time.perf_counter()
+        status = 0
+
+        async def send_noting_status(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message["headers"], (b"x-request-id", request_id.encode())]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_noting_status)
+        except ClientDisconnect:
+            pass
+        except ProblemError as error:
+            if status:
+                raise
+            await problem_response(error.problem, error.headers)(scope, receive, send_noting_status)
+        except Exception:  # the boundary: nothing unknown may reach a caller as text
+            self._log.exception("http_request_failed", request_id=request_id)
+            if status:
+                raise
+            headers = {"x-should-retry": "false", "connection": "close"}
+            await problem_response(INTERNAL_PROBLEM, headers)(scope, receive, send_noting_status)
+        finally:
+            self._log.info(
+                "http_request",
+                request_id=request_id,
+                method=scope["method"],
+                path=redact_path(scope["path"]),
+                status=status or _CLIENT_GONE,
+                duration_ms=round((time.perf_counter() - began_s) * 1000, 1),
+            )
+
+
+def _without_trailing_slash(path: str) -> str:
+    return path[:-1] if len(path) > 1 and path.endswith("/") else path

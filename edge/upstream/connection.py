@@ -1,0 +1,28 @@
+"""Owns the whole of the edge's connection to one service: one channel and what speaks over it."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from edge.upstream.calls import CallPolicy
+from edge.upstream.channel import open_channel
+from edge.upstream.health import RpcHealth
+from edge.upstream.models import RpcModels
+from edge.upstream.port import UpstreamHealth, UpstreamModels, UpstreamPredictions
+from edge.upstream.predictions import RpcPredictions
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """All ports of the service."""
+
+    predictions: UpstreamPredictions
+    models: UpstreamModels
+    health: UpstreamHealth
+
+
+@asynccontextmanager
+async def open_upstream(address: str, policy: CallPolicy) -> AsyncIterator[Upstream]:
+    """Give the service at `address` (`host:port` or `unix:/path`); connects when first used."""
+    async with open_channel(address) as channel:
+        yield Upstream(RpcPredictions(channel, policy), RpcModels(channel, policy), RpcHealth(channel))

@@ -1,0 +1,92 @@
+"""The port through which dialects reach the service; they know nothing of gRPC.
+
+Promises that hold for every implementation:
+
+1. Only `UpstreamError` comes out, and cancellation.
+2. A call has a deadline of its own; nothing waits for ever.
+3. Passing faults are retried inside, within the budget of the settings, where a repeat is safe.
+4. `create` is safe to have been retried: one call makes at most one prediction.
+5. The caller's going away cancels no prediction: none is attached.
+"""
+
+from contextlib import AbstractAsyncContextManager
+from datetime import timedelta
+from typing import Protocol
+
+from edge.upstream.events import PredictionEvent
+from edge.upstream.metadata import Caller
+from edge.upstream.records import ModelRecord, NewPrediction, PredictionPage, PredictionRecord
+
+
+class EventStream(Protocol):
+    """One prediction's events from some point of its log to its end.
+
+    1. Events come in the order of their sequences, each once, without a hole.
+    2. `Completed` is the last event; nothing may be asked for after it.
+    3. Breaks of the connection are mended inside: a reader sees a pause. `UpstreamError` means that
+       the stream could not be mended; the prediction may go on, and can be streamed again.
+    4. `receive` gives other tasks a turn before it returns, so a loop over it cannot starve them.
+    5. Cancelling `receive` loses nothing: the next one goes on after the last event returned.
+    """
+
+    async def receive(self) -> tuple[PredictionEvent, ...]:
+        """Return all events that are ready: at least one, as soon as there is one."""
+        ...
+
+
+class UpstreamPredictions(Protocol):
+    """Predictions of the service."""
+
+    async def create(self, new: NewPrediction, *, caller: Caller) -> PredictionRecord:
+        """Create a prediction that runs to its end whoever goes away."""
+        ...
+
+    async def get(
+        self,
+        prediction_id: str,
+        *,
+        caller: Caller,
+        wait: timedelta = timedelta(0),
+        omit_data: bool = False,
+    ) -> PredictionRecord:
+        """Return a prediction; with `wait` (to 60 s) when it has ended or the wait is over."""
+        ...
+
+    async def list(
+        self, *, caller: Caller, page_size: int = 0, page_token: str = ""
+    ) -> PredictionPage:
+        """Return a page, the newest first, without output."""
+        ...
+
+    async def cancel(self, prediction_id: str, *, caller: Caller) -> PredictionRecord:
+        """Cancel a prediction and return its terminal state; one that has ended is unchanged."""
+        ...
+
+    def open_stream(
+        self, prediction_id: str, after_sequence: int, *, caller: Caller
+    ) -> AbstractAsyncContextManager[EventStream]:
+        """Stream the events after `after_sequence`; leaving the context ends the stream.
+
+        Not for a position at or beyond the end of a prediction that has ended: nothing would come.
+        """
+        ...
+
+
+class UpstreamModels(Protocol):
+    """Models that the service serves. Answers may be a few seconds old."""
+
+    async def get(self, name: str, *, caller: Caller) -> ModelRecord:
+        """Return a served model."""
+        ...
+
+    async def list(self, *, caller: Caller) -> tuple[ModelRecord, ...]:
+        """Return all served models."""
+        ...
+
+
+class UpstreamHealth(Protocol):
+    """Whether the service can be reached and serves."""
+
+    async def is_serving(self) -> bool:
+        """Return the answer, at most a second old. Never raises UpstreamError."""
+        ...

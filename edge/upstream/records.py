@@ -1,0 +1,167 @@
+"""Owns what is asked of the service and what it answers about a prediction or model, free of gRPC.
+
+Bounds and meanings are those of `protos/tailrace/v1`; the service checks them, dialects check them
+earlier where their error shape needs it.
+"""
+
+import enum
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from edge.upstream.events import FinishReason, MatchedStop, Status, Usage
+
+
+@dataclass(frozen=True, slots=True)
+class TextInput:
+    """Raw text, tokenised as it stands."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChatMessage:
+    """One turn of a conversation."""
+
+    role: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChatInput:
+    """Messages for the model's chat template."""
+
+    messages: tuple[ChatMessage, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenInput:
+    """Token ids, fed as they are."""
+
+    token_ids: tuple[int, ...]
+
+
+ModelInput = TextInput | ChatInput | TokenInput
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How the next token is drawn; None leaves the service's neutral default."""
+
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    seed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stopping:
+    """When generation ends; None leaves the service's default."""
+
+    max_tokens: int | None = None
+    min_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """Everything that decides the text."""
+
+    input: ModelInput
+    sampling: Sampling = field(default_factory=Sampling)
+    stopping: Stopping = field(default_factory=Stopping)
+    json_schema: str | None = None
+    """JSON text; None leaves the output free."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewPrediction:
+    """What a create asks for."""
+
+    model: str
+    """A served model's name."""
+
+    generation: Generation
+
+    cancel_after: timedelta | None = None
+    """When to cancel by itself; None: the service's run limit."""
+
+    labels: tuple[tuple[str, str], ...] = ()
+    """Free pairs kept with the prediction, at most 64 KiB in all; they outlive its data."""
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionRecord:
+    """A prediction as it stands."""
+
+    id: str
+    model: str
+    generation: Generation | None
+    """None once the data has been removed, or when left out on request."""
+
+    status: Status
+    output: tuple[str, ...]
+    """Text of each output event; joined they are the output."""
+
+    created_at: datetime
+    started_at: datetime | None = None
+    first_output_at: datetime | None = None
+    completed_at: datetime | None = None
+    deadline: datetime | None = None
+    finish_reason: FinishReason | None = None
+    matched_stop: MatchedStop | None = None
+    usage: Usage = field(default_factory=Usage)
+    error: str = ""
+    """Empty unless failed."""
+
+    labels: tuple[tuple[str, str], ...] = ()
+    last_sequence: int = 0
+    """Latest log entry."""
+
+    data_removed: bool = False
+    logs: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionPage:
+    """Some predictions, the newest first."""
+
+    records: tuple[PredictionRecord, ...]
+    next_page_token: str
+    """Empty on the last page."""
+
+
+class ModelState(enum.Enum):
+    """Whether a model can take work."""
+
+    LOADING = "loading"
+    READY = "ready"
+    RESTARTING = "restarting"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRecord:
+    """A served model."""
+
+    name: str
+    """`owner/name`."""
+
+    state: ModelState
+    engine: str
+    """Empty while loading for the first time, when nothing below is known either."""
+
+    context_tokens: int
+    chat_template: bool
+    """Whether chat input can be rendered."""
+
+    weights_sha256: str
+    """Hexadecimal; empty where unknown."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the facts below `engine` are meaningful."""
+        return bool(self.engine)

@@ -1,0 +1,1 @@
+"""The contract both sides share: `.proto` sources and the Python generated beside them."""

@@ -1,0 +1,1 @@
+"""Tailrace protocol packages."""

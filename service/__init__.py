@@ -1,0 +1,1 @@
+"""The Tailrace service: owns predictions and runs engines behind gRPC."""

@@ -1,0 +1,1 @@
+"""Engines, one technology a module or folder."""

@@ -1,0 +1,140 @@
+"""The lifecycle of a prediction: which event may follow, and what it makes of the record.
+
+The table below is the whole machine (design §3). `advance` is a fold step: record + entry →
+record. Terminal states absorb nothing: an event after the end, a hole in the sequence or an
+undefined transition raises `IllegalEvent` and changes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from service.domain.events import (
+    NO_USAGE,
+    Accepted,
+    Completed,
+    Entry,
+    Event,
+    FinishReason,
+    Log,
+    Output,
+    Started,
+    Status,
+    Usage,
+)
+from service.domain.request import GenerationRequest
+
+TRANSITIONS: dict[Status | None, dict[type[Event], frozenset[Status]]] = {
+    None: {Accepted: frozenset({Status.STARTING})},
+    Status.STARTING: {
+        Started: frozenset({Status.PROCESSING}),
+        Log: frozenset({Status.STARTING}),
+        Completed: frozenset({Status.FAILED, Status.CANCELED}),
+    },
+    Status.PROCESSING: {
+        Output: frozenset({Status.PROCESSING}),
+        Log: frozenset({Status.PROCESSING}),
+        Completed: frozenset({Status.SUCCEEDED, Status.FAILED, Status.CANCELED}),
+    },
+    Status.SUCCEEDED: {},
+    Status.FAILED: {},
+    Status.CANCELED: {},
+}
+
+
+class IllegalEvent(Exception):
+    """The event cannot follow in this state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """The record of a prediction: the fold of its log, without the output itself."""
+
+    id: str
+    model: str
+    request: GenerationRequest | None
+    """None once the data has been removed."""
+    created_at: datetime
+    attached: bool = False
+    """Whether the caller's going away cancels it."""
+    request_id: str = ""
+    """The caller's idempotency key; empty for none."""
+    deadline: datetime | None = None
+    labels: tuple[tuple[str, str], ...] = ()
+    """What an edge wants kept with it, e.g. the dialect and the input as sent (≤ 64 KiB)."""
+    status: Status = Status.STARTING
+    started_at: datetime | None = None
+    first_output_at: datetime | None = None
+    completed_at: datetime | None = None
+    finish_reason: FinishReason | None = None
+    matched_stop: str | int | None = None
+    usage: Usage = NO_USAGE
+    error: str = ""
+    epoch: int = 0
+    """Raised by each claim; an append with another epoch is refused."""
+    last_sequence: int = 0
+    data_removed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a prediction is to end; the counts come with the event."""
+
+    status: Status
+    finish_reason: FinishReason
+    matched_stop: str | int | None = None
+    error: str = ""
+
+
+def _target(current: Status | None, event: Event) -> Status:
+    allowed = TRANSITIONS[current].get(type(event), frozenset())
+    if isinstance(event, Completed):
+        if event.status in allowed:
+            return event.status
+    elif allowed:
+        (status,) = allowed
+        return status
+    state = current.value if current else "new"
+    raise IllegalEvent(f"{type(event).__name__} cannot follow in state {state}")
+
+
+def advance(record: Prediction, entry: Entry, at: datetime | None = None) -> Prediction:
+    """Return the record after `entry`.
+
+    `at` is when the entry is appended, used for `first_output_at` alone. Times never run
+    backwards: `created_at ≤ started_at ≤ completed_at` holds even when the clock steps back.
+
+    Raises:
+        IllegalEvent: the event cannot follow, or the sequence is not the next one.
+    """
+    if entry.sequence != record.last_sequence + 1:
+        raise IllegalEvent(f"sequence {entry.sequence} cannot follow {record.last_sequence}")
+    current = record.status if record.last_sequence else None
+    event = entry.event
+    status = _target(current, event)
+    seq = entry.sequence
+    match event:
+        case Accepted():
+            return replace(record, status=status, last_sequence=seq)
+        case Started(moment, input_tokens):
+            usage = replace(record.usage, input_tokens=input_tokens)
+            started = max(moment, record.created_at)
+            return replace(record, status=status, started_at=started, usage=usage, last_sequence=seq)
+        case Output(token_count=token_count):
+            usage = replace(record.usage, output_tokens=record.usage.output_tokens + token_count)
+            first = record.first_output_at or at
+            return replace(record, usage=usage, first_output_at=first, last_sequence=seq)
+        case Log():
+            return replace(record, last_sequence=seq)
+        case Completed():
+            return replace(
+                record,
+                status=status,
+                completed_at=max(event.at, record.first_output_at or record.started_at or record.created_at),
+                finish_reason=event.finish_reason,
+                matched_stop=event.matched_stop,
+                usage=event.usage,
+                error=event.error,
+                last_sequence=seq,
+            )

@@ -1,0 +1,114 @@
+"""The store port: where records and event logs live, split by caller.
+
+`PredictionLog` is what writing and reading a stream needs, `PredictionIndex` what looking for
+predictions and clearing them needs. An adapter offers both as one `PredictionStore`. One contract
+suite (`tests/contract/stores`) runs over every adapter, a test per promise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from typing import Protocol
+
+from service.domain.events import Entry
+from service.domain.lifecycle import Prediction
+
+
+class Appended(Enum):
+    """What became of one append."""
+
+    OK = "ok"
+    FENCED = "fenced"
+    """Its epoch is not the claim's: another worker owns the log now. Nothing was written."""
+    CLOSED = "closed"
+    """The log already has its `completed`. Nothing was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Entries for one log, from one claim."""
+
+    prediction_id: str
+    epoch: int
+    entries: tuple[Entry, ...]
+    record: Prediction
+    """The record after the last of `entries` (the fold; its epoch is `epoch`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """The outcome of a create."""
+
+    prediction: Prediction
+    fresh: bool
+    """False when `request_id` named an earlier create with the same body."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A slice of a listing, newest first."""
+
+    predictions: tuple[Prediction, ...]
+    next_token: str
+    """Empty when there is no more."""
+
+
+class PredictionLog(Protocol):
+    """Promises:
+        1. A call that returned is durable against the death of this process.
+        2. `create` writes record and first entry (`accepted`, sequence 1) together. With a
+           non-empty `request_id` seen in the last 24 h it returns the earlier prediction if
+           `body_hash` is equal and raises `IdConflict` if not; concurrent equal creates make one.
+        3. `claim` raises the epoch by one and returns the record; `PredictionNotFound` if unknown.
+        4. `append` commits all appends of a call in one transaction and answers one by one, in
+           order; a refused one changes nothing and does not hinder the others. Sequences must
+           continue the log without a hole: a repeat or a gap raises `ValueError` (a bug).
+        5. `read` returns entries with sequence > `after`, ascending, at most `limit`; never a
+           hole; empty at the end; `PredictionNotFound` if unknown, `CursorExpired` if removed.
+        6. A store that cannot write raises `StoreUnavailable`, keeps what it had, and works again
+           when it can.
+    A cancelled call may or may not have taken effect, as a whole.
+    """
+
+    async def create(self, prediction: Prediction, accepted: Entry, body_hash: bytes) -> Created: ...
+
+    async def claim(self, prediction_id: str) -> Prediction: ...
+
+    async def append(self, appends: Sequence[Append]) -> tuple[Appended, ...]: ...
+
+    async def read(self, prediction_id: str, after: int, limit: int) -> tuple[Entry, ...]: ...
+
+
+class PredictionIndex(Protocol):
+    """Promises:
+    7. `find` returns the latest record, or None.
+    8. `list` is newest first by (created_at, id), with every prediction once over all pages
+       although others are created meanwhile; an unreadable `token` raises `InvalidRequest`
+       naming `page_token`. Optional bounds on created_at: after (exclusive), before (exclusive).
+    9. `unfinished` returns every record without `completed`, oldest first.
+    10. `expire` removes request and events of predictions completed before `data_before`
+        (their records stay, `data_removed` set) and whole records completed before
+        `records_before`; it returns how many lost their data. Idempotent.
+    """
+
+    async def find(self, prediction_id: str) -> Prediction | None: ...
+
+    async def list(
+        self,
+        *,
+        limit: int,
+        token: str = "",
+        created_after: datetime | None = None,
+        created_before: datetime | None = None,
+    ) -> Page: ...
+
+    async def unfinished(self) -> tuple[Prediction, ...]: ...
+
+    async def expire(self, data_before: datetime, records_before: datetime) -> int: ...
+
+
+class PredictionStore(PredictionLog, PredictionIndex, Protocol):
+    """Both roles; opened and closed by `main`."""

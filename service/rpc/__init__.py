@@ -1,0 +1,1 @@
+"""The gRPC delivery: protobuf in, domain calls, protobuf out. Holds no decisions."""

@@ -1,0 +1,117 @@
+"""`tailrace.v1.PredictionService` over the runtime: no decisions, only the mapping."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import grpc
+
+from protos.tailrace.v1 import prediction_pb2 as pb
+from protos.tailrace.v1 import prediction_service_pb2 as spb
+from protos.tailrace.v1.prediction_service_pb2_grpc import PredictionServiceServicer
+from service.domain.lifecycle import Prediction
+from service.ports.clock import Clock
+from service.rpc.calls import OpenCalls
+from service.rpc.convert import (
+    events_from,
+    moment_from,
+    new_prediction,
+    page_size,
+    prediction_to,
+    refused,
+    required,
+    wait_from,
+)
+from service.runtime.predictions import Predictions
+
+MAX_PAGE_BYTES = 6 * 1024 * 1024
+"""A page of large requests is made shorter than asked, to fit into one message of 8 MiB."""
+
+
+class PredictionServicer(PredictionServiceServicer):
+    """See `prediction_service.proto`; each method's errors end the call in `boundary`."""
+
+    def __init__(self, predictions: Predictions, calls: OpenCalls, clock: Clock) -> None:
+        self._predictions = predictions
+        self._calls = calls
+        self._monotonic: Callable[[], float] = clock.monotonic
+
+    # A coroutine that writes, where the generated base wants an async iterator: see style A6.
+    async def Predict(  # type: ignore[override]
+        self, request: spb.PredictRequest, context: grpc.aio.ServicerContext
+    ) -> None:
+        """Create and stream. The caller's going cancels the prediction."""
+        created = await self._predictions.create(new_prediction(request, attached=True))
+        await self._stream(created.prediction.id, 0, context, attach=True)
+
+    async def CreatePrediction(
+        self, request: spb.CreatePredictionRequest, context: grpc.aio.ServicerContext
+    ) -> pb.Prediction:
+        """Create. The caller's going changes nothing."""
+        created = await self._predictions.create(new_prediction(request, attached=request.attached))
+        if created.fresh:
+            return prediction_to(created.prediction)
+        return await self._whole(created.prediction)
+
+    async def GetPrediction(
+        self, request: spb.GetPredictionRequest, context: grpc.aio.ServicerContext
+    ) -> pb.Prediction:
+        """Read, maybe after a wait. The caller's going changes nothing."""
+        prediction_id = required("id", request.id)
+        with self._calls.enter():
+            record = await self._predictions.get(prediction_id, wait_from(request))
+        return prediction_to(record, omit_request=True) if request.omit_data else await self._whole(record)
+
+    async def ListPredictions(
+        self, request: spb.ListPredictionsRequest, context: grpc.aio.ServicerContext
+    ) -> spb.ListPredictionsResponse:
+        """List. The caller's going changes nothing."""
+        limit = page_size(request)
+        after, before = moment_from(request, "created_after"), moment_from(request, "created_before")
+        while True:
+            page = await self._predictions.list(
+                limit=limit, token=request.page_token, created_after=after, created_before=before
+            )
+            message = spb.ListPredictionsResponse(
+                predictions=[prediction_to(record) for record in page.predictions],
+                next_page_token=page.next_token,
+            )
+            if limit == 1 or message.ByteSize() <= MAX_PAGE_BYTES:
+                return message
+            limit = max(1, min(limit, len(page.predictions)) // 2)
+
+    async def CancelPrediction(
+        self, request: spb.CancelPredictionRequest, context: grpc.aio.ServicerContext
+    ) -> pb.Prediction:
+        """Cancel. The caller's going does not take it back."""
+        return await self._whole(await self._predictions.cancel(required("id", request.id)))
+
+    async def StreamPrediction(  # type: ignore[override]  # as above
+        self, request: spb.StreamPredictionRequest, context: grpc.aio.ServicerContext
+    ) -> None:
+        """Stream from a point. The caller's going cancels only with `attach`."""
+        prediction_id = required("id", request.id)
+        if request.after_sequence < 0:
+            raise refused("after_sequence", "must not be negative")
+        await self._stream(prediction_id, request.after_sequence, context, attach=request.attach)
+
+    async def _stream(
+        self, prediction_id: str, after: int, context: grpc.aio.ServicerContext, *, attach: bool
+    ) -> None:
+        """Write a log to its end; whatever ends this earlier closes the cursor."""
+        with self._calls.enter() as call:
+            async with self._predictions.open_log(prediction_id, after, attach=attach) as cursor:
+                if after:
+                    # There may be no event for long: say already that the stream is open.
+                    await context.send_initial_metadata(())
+                while entries := await cursor.next():
+                    for event in events_from(prediction_id, entries):
+                        call.write_began = self._monotonic()
+                        await context.write(event)
+                        call.write_began = math.inf
+
+    async def _whole(self, record: Prediction) -> pb.Prediction:
+        if record.data_removed:
+            return prediction_to(record)
+        return prediction_to(record, await self._predictions.read_output(record.id))

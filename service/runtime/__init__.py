@@ -1,0 +1,1 @@
+"""Moves predictions through their lives: the one owner, the dispatcher, the engine process."""

@@ -1,0 +1,57 @@
+"""The log cursor: one reader's place in a prediction's log.
+
+A reader holds nothing but its place: entries are the live prediction's own, or come from the store
+a page at a time once it has ended. So a slow reader costs no memory and hinders nobody.
+"""
+
+from __future__ import annotations
+
+from service.domain.events import Completed, Entry
+from service.ports.store import PredictionLog
+from service.runtime.live import LivePrediction
+
+PAGE = 1000
+"""Entries a call returns at most."""
+
+
+class LogCursor:
+    """Reads a log from any point to its end. One reader, one task."""
+
+    def __init__(
+        self, prediction_id: str, after: int, *, live: LivePrediction | None, store: PredictionLog
+    ) -> None:
+        self._id = prediction_id
+        self._after = after
+        self._live = live
+        self._store = store
+        self._ended = False
+
+    async def next(self) -> tuple[Entry, ...]:
+        """Wait for entries after the place and move it past them; `()` is the end of the log.
+
+        Returns everything that is there, at most 1000 entries, in order. Cancellation loses
+        nothing: the place moves only with what is returned.
+
+        Raises:
+            CursorExpired: the log was removed meanwhile.
+            StoreUnavailable: the store cannot be read.
+        """
+        if self._ended:
+            return ()
+        entries = await (self._next_live(self._live) if self._live else self._next_stored())
+        if entries:
+            self._after = entries[-1].sequence
+            self._ended = isinstance(entries[-1].event, Completed)
+        else:
+            self._ended = True
+        return entries
+
+    async def _next_live(self, live: LivePrediction) -> tuple[Entry, ...]:
+        while len(live.entries) <= self._after:
+            if live.done.is_set():
+                return ()
+            await live.wait()
+        return tuple(live.entries[self._after : self._after + PAGE])
+
+    async def _next_stored(self) -> tuple[Entry, ...]:
+        return await self._store.read(self._id, self._after, PAGE)

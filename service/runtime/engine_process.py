@@ -1,0 +1,393 @@
+"""`EngineProcess`: the `EngineHost` port over a child process and a Unix socket pair.
+
+Owns the process's life: start, load, restart with growing pauses, the hang limit, the end without an
+orphan. It decides nothing about jobs: when the process goes, all of them are void and the log is the
+truth. `EngineLink` is the socket's end; the frames are `service.engine_frames`.
+
+The child has a session of its own, so that Ctrl-C on the terminal, and a process manager's signal to
+our process group, reach the service alone: it drains first and ends the child itself. The child
+notices our death by the end of the socket (and on Linux is killed by the kernel), so it never stays.
+"""
+
+from __future__ import annotations
+
+import codecs
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import assert_never
+
+import anyio
+import anyio.abc
+import anyio.lowlevel
+
+from service.domain.errors import EngineNotReady
+from service.domain.request import Prompt
+from service.engine_frames import (
+    Cancel,
+    Close,
+    Count,
+    Counted,
+    CountFailed,
+    FrameError,
+    Load,
+    Loaded,
+    LoadFailed,
+    LoadProgress,
+    Reply,
+    Step,
+    job_to_frame,
+    prompt_to_frame,
+)
+from service.ports.engine import EndReason, PromptError
+from service.ports.engine_host import EngineDown, EngineUp, HostEvent, HostJob, JobEnded
+from service.runtime.engine_link import EngineLink
+
+_MAX_PENDING = 1 << 16
+"""Events that wait for `receive`; with more the socket is not read, and the engine's process keeps them."""
+_TAIL_CHARS = 2000
+"""How much of what the child said last goes into `EngineDown.cause`."""
+_MAX_LINE_CHARS = 8192
+_LAST_WORDS_S = 1.0
+"""For the rest of stderr after the end: a process of the child's own may hold the pipe open."""
+_QUIET_TICKS = 4
+_REAP_LIMIT_S = 5.0
+"""A killed process is gone in milliseconds, but for one in a driver's uninterruptible wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineProcessSettings:
+    """What is run and how patient we are with it."""
+
+    engine: str
+    """`llama_cpp`, `exllamav2` or `scripted`."""
+    engine_settings: Mapping[str, object] = field(default_factory=dict)
+    """The adapter's settings, as plain MessagePack values."""
+    hang_limit: timedelta = timedelta(seconds=60)
+    """With jobs and without any event for so long the process is killed. Longer than one prefill batch."""
+    load_limit: timedelta = timedelta(minutes=10)
+    """Start of the process to a loaded model."""
+    count_limit: timedelta = timedelta(seconds=10)
+    """For the answer to one `count`."""
+    counts_at_once: int = 64
+    """More are refused at once."""
+    close_limit: timedelta = timedelta(seconds=2)
+    """For freeing the model; then SIGKILL."""
+    first_pause: timedelta = timedelta(milliseconds=100)
+    """Before the first restart; doubled for each one after."""
+    longest_pause: timedelta = timedelta(seconds=5)
+    good_life: timedelta = timedelta(minutes=1)
+    """Up for so long, or a job done, and the pauses begin anew."""
+    load_tries: int = 3
+    """Failed loads in a row after which none is tried any more."""
+
+
+@dataclass(slots=True)
+class _Life:
+    """One process from start to end."""
+
+    process: anyio.abc.Process
+    link: EngineLink
+    over: anyio.Event = field(default_factory=anyio.Event)
+    loaded: anyio.Event = field(default_factory=anyio.Event)
+    cause: str = ""
+    """Why we ended it; empty when it went by itself."""
+    good: bool = False
+    tail: str = ""
+    """The end of what it wrote to stderr."""
+    log_read: anyio.Event = field(default_factory=anyio.Event)
+
+    def end(self, cause: str) -> None:
+        """Say that it must end; the first cause counts."""
+        self.cause = self.cause or cause
+        self.over.set()
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    cause: str
+    loaded: bool
+    good: bool
+
+
+@dataclass(slots=True)
+class _Counting:
+    done: anyio.Event = field(default_factory=anyio.Event)
+    result: int | PromptError | None = None
+
+
+class EngineProcess:
+    """See the module. `run` must be running for anything else to have an effect; one task receives."""
+
+    def __init__(
+        self,
+        settings: EngineProcessSettings,
+        *,
+        on_log: Callable[[str], None] = lambda line: None,
+        on_progress: Callable[[float], None] = lambda fraction: None,
+    ) -> None:
+        """`on_log` gets each line that the child writes to stderr, `on_progress` its load progress."""
+        self._settings = settings
+        self._on_log = on_log
+        self._on_progress = on_progress
+        self._pending: list[HostEvent] = []
+        self._news = anyio.Event()
+        self._life: _Life | None = None
+        self._jobs: set[str] = set()
+        """Submitted and not ended; at most the engine's slots."""
+        self._canceled: set[str] = set()
+        """Those of `_jobs` whose cancel has been sent."""
+        self._signs = 0
+        """Counts what shows that the engine works."""
+        self._counts: dict[int, _Counting] = {}
+        """At most `counts_at_once`."""
+        self._number = 0
+
+    @property
+    def pid(self) -> int | None:
+        """Return the child's process id, None while there is none."""
+        return None if self._life is None else self._life.process.pid
+
+    @property
+    def up(self) -> bool:
+        """Whether jobs can be submitted."""
+        return self._life is not None and self._life.loaded.is_set() and not self._life.over.is_set()
+
+    async def run(self) -> None:
+        """Keep an engine running until cancelled; then its process is ended and reaped."""
+        settings = self._settings
+        pause, failed_loads = settings.first_pause, 0
+        while True:
+            end = await self._live()
+            failed_loads = 0 if end.loaded else failed_loads + 1
+            final = failed_loads >= settings.load_tries
+            self._tell(EngineDown(end.cause, final))
+            if final:
+                await anyio.sleep_forever()
+            if end.good:
+                pause = settings.first_pause
+            await anyio.sleep(pause.total_seconds())
+            pause = min(2 * pause, settings.longest_pause)
+
+    async def receive(self) -> Sequence[HostEvent]:
+        """Wait for news and return all of it."""
+        if self._pending:
+            await anyio.lowlevel.checkpoint()
+        while not self._pending:
+            self._news = anyio.Event()
+            await self._news.wait()
+        batch, self._pending = self._pending, []
+        if self._life is not None:
+            self._life.link.resume()
+        return batch
+
+    def submit(self, job: HostJob) -> None:
+        """Send the job. One that fits in no frame ends as FAILED at once."""
+        if self._life is None or not self.up:
+            return
+        try:
+            self._life.link.send(job_to_frame(job))
+        except FrameError as error:
+            self._tell(JobEnded(job.id, EndReason.FAILED, error=str(error), invalid=True))
+            return
+        self._jobs.add(job.id)
+        self._signs += 1
+
+    def cancel(self, job_id: str) -> None:
+        """Send the cancel, once, if the job runs."""
+        if self._life is not None and job_id in self._jobs and job_id not in self._canceled:
+            self._canceled.add(job_id)
+            self._life.link.send(Cancel(job_id))
+
+    async def count(self, prompt: Prompt) -> int:
+        """Ask the child; see the port."""
+        if self._life is None or not self.up or len(self._counts) >= self._settings.counts_at_once:
+            raise EngineNotReady("the model is loading or busy; try again in a moment")
+        self._number += 1
+        number, counting = self._number, _Counting()
+        try:
+            self._life.link.send(Count(number, prompt_to_frame(prompt)))
+        except FrameError as error:
+            raise PromptError(str(error)) from error
+        self._counts[number] = counting
+        try:
+            with anyio.move_on_after(self._settings.count_limit.total_seconds()):
+                await counting.done.wait()
+        finally:
+            self._counts.pop(number, None)
+        if isinstance(counting.result, PromptError):
+            raise counting.result
+        if counting.result is None:
+            raise EngineNotReady("the model did not answer in time; try again in a moment")
+        return counting.result
+
+    async def _live(self) -> _End:
+        """Start a process and return when it is gone, all its jobs and counts with it."""
+        try:
+            life = await self._start()
+        except OSError as error:
+            return _End(f"the engine's process could not be started: {error.strerror}", False, False)
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._read_log, life)
+                tasks.start_soon(self._watch_load, life)
+                tasks.start_soon(self._watch_jobs, life)
+                life.link.send(Load(self._settings.engine, dict(self._settings.engine_settings)))
+                await life.over.wait()
+                await self._stop(life)
+                with anyio.move_on_after(_LAST_WORDS_S):
+                    await life.log_read.wait()
+                tasks.cancel_scope.cancel()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._stop(life)
+            self._life = None
+            self._jobs.clear()
+            self._canceled.clear()
+            for counting in self._counts.values():
+                counting.done.set()
+        return _End(_cause(life), life.loaded.is_set(), life.good)
+
+    async def _start(self) -> _Life:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        with theirs:
+            link = await EngineLink.open(ours)
+            command = [sys.executable, "-m", "service.engine_worker", "--fd", str(theirs.fileno())]
+            try:
+                process = await anyio.open_process(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.PIPE,
+                    start_new_session=True,
+                    pass_fds=(theirs.fileno(),),
+                )
+            except BaseException:
+                link.close()
+                raise
+        life = self._life = _Life(process, link)
+        link.attach(lambda reply: self._take(life, reply), life.end)
+        return life
+
+    async def _stop(self, life: _Life) -> None:
+        """End the process: by a close, then by SIGKILL. Returns when it is reaped; may be repeated."""
+        process = life.process
+        life.link.detach()
+        if process.returncode is None and not life.cause:
+            life.link.send(Close())
+            with anyio.move_on_after(self._settings.close_limit.total_seconds()):
+                await process.wait()
+        life.link.close()
+        if process.returncode is None:
+            process.kill()
+            with anyio.move_on_after(_REAP_LIMIT_S):
+                await process.wait()
+        if process.stderr is not None and life.log_read.is_set():
+            await process.stderr.aclose()
+
+    async def _watch_load(self, life: _Life) -> None:
+        with anyio.move_on_after(self._settings.load_limit.total_seconds()):
+            await life.loaded.wait()
+        if not life.loaded.is_set():
+            life.end("the model was not loaded within the load limit")
+            return
+        await anyio.sleep(self._settings.good_life.total_seconds())
+        life.good = True
+
+    async def _watch_jobs(self, life: _Life) -> None:
+        """Kill an engine that has jobs and shows no sign for some ticks in a row.
+
+        Ticks, not a clock: after a pause of our own process only one has passed, and what the
+        engine sent meanwhile is read before the next.
+        """
+        quiet, seen = 0, self._signs
+        while True:
+            await anyio.sleep(self._settings.hang_limit.total_seconds() / _QUIET_TICKS)
+            if not self._jobs or life.link.paused or self._signs != seen:
+                quiet, seen = 0, self._signs
+                continue
+            quiet += 1
+            if quiet >= _QUIET_TICKS:
+                life.end(f"the engine showed no sign of life with {len(self._jobs)} jobs and was killed")
+                return
+
+    async def _read_log(self, life: _Life) -> None:
+        """Pass the child's stderr on, line by line, and keep its end."""
+        assert life.process.stderr is not None
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        rest = ""
+        async for chunk in life.process.stderr:
+            text = decoder.decode(chunk)
+            life.tail = (life.tail + text)[-_TAIL_CHARS:]
+            *lines, rest = (rest + text).split("\n")
+            if len(rest) > _MAX_LINE_CHARS:
+                lines, rest = [*lines, rest], ""
+            for line in lines:
+                self._on_log(line)
+        if rest:
+            self._on_log(rest)
+        life.log_read.set()
+
+    def _take(self, life: _Life, reply: Reply) -> None:
+        """Handle a reply. A step costs one decode and three list operations, whatever its size."""
+        match reply:
+            case Step(prefilled, outputs, ended):
+                self._signs += 1
+                pending = self._pending
+                pending += prefilled
+                pending += outputs
+                if ended:
+                    self._note_ends(life, ended)
+                    pending += ended
+                self._news.set()
+                if len(pending) > _MAX_PENDING:
+                    life.link.pause()
+            case Loaded(info):
+                life.loaded.set()
+                self._tell(EngineUp(info))
+            case LoadProgress(fraction):
+                self._on_progress(fraction)
+            case LoadFailed(error):
+                life.end(f"the model could not be loaded: {error}")
+            case Counted(number, tokens):
+                self._answer(number, tokens)
+            case CountFailed(number, error, prompt_at_fault):
+                self._answer(number, PromptError(error) if prompt_at_fault else None)
+            case _:
+                assert_never(reply)
+
+    def _note_ends(self, life: _Life, ended: Sequence[JobEnded]) -> None:
+        for event in ended:
+            self._jobs.discard(event.job_id)
+            self._canceled.discard(event.job_id)
+            if event.reason in (EndReason.EOS, EndReason.LENGTH):
+                life.good = True
+
+    def _answer(self, number: int, result: int | PromptError | None) -> None:
+        counting = self._counts.get(number)
+        if counting is not None:
+            counting.result = result
+            counting.done.set()
+
+    def _tell(self, event: HostEvent) -> None:
+        self._pending.append(event)
+        self._news.set()
+
+
+def _cause(life: _Life) -> str:
+    """Say why the process ended, with its last words."""
+    code = life.process.returncode
+    if life.cause:
+        text = life.cause
+    elif code is None:
+        text = "the engine's process could not be ended"
+    elif code < 0:
+        text = f"the engine's process was killed by {signal.Signals(-code).name}"
+    else:
+        text = f"the engine's process exited with code {code}"
+    tail = life.tail.strip()
+    return f"{text}; it last said: {tail}" if tail else text
