@@ -26,15 +26,15 @@ help: ## List the commands
 
 .PHONY: setup
 setup: $(STAMP) ## Create .venv with the locked packages (at once when it is there)
+	@echo "$(VENV) is ready"
 
 $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"Tailrace needs Python 3.11 or newer, this is {v[0]}.{v[1]}. Name another: make setup PYTHON=python3.12")'
 	@echo "Setting up $(VENV): $$(grep -c '^[a-z].*==' requirements.lock) packages, a minute or two the first time ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
+	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
 	@touch $@
-	@echo "Setting up $(VENV): done"
 
 .PHONY: lock
 lock: ## Resolve requirements.lock anew from pyproject.toml (takes minutes; review the difference)
@@ -52,68 +52,68 @@ clean: ## Remove .venv, caches and builds; var/ (models, predictions, logs) stay
 # ---------------------------------------------------------------------------------------- running
 
 .PHONY: run
-run: setup ## Run service and edge on a real model and stream a first prediction (PROMPT=, MODEL=, ONCE=1)
+run: $(STAMP) ## Run service and edge on a real model and stream a first prediction (PROMPT=, MODEL=, ONCE=1)
 	@exec $(BIN)/python -m clients.first_run
 
 .PHONY: run-service
-run-service: setup ## Run the gRPC service alone, in the foreground
+run-service: $(STAMP) ## Run the gRPC service alone, in the foreground
 	@exec $(BIN)/python -m service
 
 .PHONY: run-edge
-run-edge: setup ## Run the HTTP edge alone, in the foreground
+run-edge: $(STAMP) ## Run the HTTP edge alone, in the foreground
 	@exec $(BIN)/python -m edge
 
 .PHONY: bench
-bench: setup ## Measure the bridge and the engine on this machine
+bench: $(STAMP) ## Measure the bridge and the engine on this machine
 	@exec $(BIN)/python -m benchmarks $(ARGS)
 
 # --------------------------------------------------------------------------------------- checking
 
 .PHONY: fmt
-fmt: setup ## Format the code and mend what ruff can
+fmt: $(STAMP) ## Format the code and mend what ruff can
 	$(BIN)/ruff check --fix --quiet . || true
 	$(BIN)/ruff format --quiet .
 
 .PHONY: lint
-lint: setup ## Ruff and buf lint
+lint: $(STAMP) ## Ruff and buf lint
 	$(call say,lint)
-	@$(BIN)/ruff check --quiet .
-	@$(BIN)/ruff format --check --quiet . || { echo "not formatted: run 'make fmt'"; exit 1; }
+	@$(BIN)/ruff check --quiet --output-format concise .
+	@$(BIN)/ruff format --check --quiet --output-format concise . || { echo "not formatted: run 'make fmt'"; exit 1; }
 	@cd protos && ../$(BIN)/buf lint
 
 .PHONY: type
-type: setup ## mypy, strict
+type: $(STAMP) ## mypy, strict
 	$(call say,type)
 	@$(BIN)/mypy
 
 .PHONY: arch
-arch: setup ## Import contracts and the rules no linter knows
+arch: $(STAMP) ## Import contracts and the rules no linter knows
 	$(call say,arch)
-	@PYTHONPATH=. $(BIN)/lint-imports --no-timings
+	@PYTHONPATH=. $(BIN)/lint-imports
 	@$(PYTEST) -q tests/architecture $(ARGS)
 
 .PHONY: unit
-unit: setup ## Tests of pure code: no I/O, a few seconds
+unit: $(STAMP) ## Tests of pure code: no I/O, a few seconds
 	@$(PYTEST) tests/unit $(ARGS)
 
 .PHONY: contract
-contract: setup ## One suite a port, run on each adapter
+contract: $(STAMP) ## One suite a port, run on each adapter
 	@$(PYTEST) tests/contract $(ARGS)
 
 .PHONY: integration
-integration: setup ## Real servers and sockets in one process
+integration: $(STAMP) ## Real servers and sockets in one process
 	@$(PYTEST) tests/integration $(ARGS)
 
 .PHONY: e2e
-e2e: setup ## Service and edge as processes, as users start them
+e2e: $(STAMP) ## Service and edge as processes, as users start them
 	@$(PYTEST) tests/e2e $(ARGS)
 
 .PHONY: conformance
-conformance: setup ## Replicate's own Python and npm clients, unchanged, against the edge
+conformance: $(STAMP) ## Replicate's own Python and npm clients, unchanged, against the edge
 	@$(PYTEST) tests/conformance $(ARGS)
 
 .PHONY: test
-test: setup ## Every test that needs no extra toolchain (npm clients too, where Node.js is there)
+test: $(STAMP) ## Every test that needs no extra toolchain (npm clients too, where Node.js is there)
 	$(call say,test: unit + contract + integration + e2e + conformance)
 	@$(PYTEST) tests/unit tests/contract tests/integration tests/e2e tests/conformance $(ARGS)
 
@@ -126,17 +126,17 @@ check: static test ## Exactly what CI runs
 # ----------------------------------------------------------------------------- generated and docs
 
 .PHONY: proto
-proto: setup ## Generate the Python beside the .proto files
+proto: $(STAMP) ## Generate the Python beside the .proto files
 	@$(BIN)/python -m protos.generate
 
 .PHONY: check-generated
-check-generated: setup ## The generated Python and docs are fresh
+check-generated: $(STAMP) ## The generated Python and docs are fresh
 	$(call say,check-generated)
 	@$(BIN)/python -m protos.generate --check
 	@$(BIN)/python -m docs.generate --check
 
 .PHONY: breaking
-breaking: setup ## buf breaking: the contract against BASE (main); a note where there is no base
+breaking: $(STAMP) ## buf breaking: the contract against BASE (main); a note where there is no base
 	$(call say,breaking)
 	@base=$$(git rev-parse --verify --quiet "$(BASE)^{commit}" || git rev-parse --verify --quiet "origin/$(BASE)^{commit}" || true); \
 	if [ -z "$$base" ] || [ -z "$$(git ls-tree --name-only "$$base" protos/buf.yaml)" ]; then \
@@ -147,5 +147,5 @@ breaking: setup ## buf breaking: the contract against BASE (main); a note where 
 	$(BIN)/buf breaking protos --against "$$old/protos" && echo "the contract is compatible with $(BASE) ($${base:0:12})"
 
 .PHONY: docs
-docs: setup ## Write docs/configuration.md and docs/errors.md from the code
+docs: $(STAMP) ## Write docs/configuration.md and docs/errors.md from the code
 	@$(BIN)/python -m docs.generate

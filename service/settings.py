@@ -10,15 +10,18 @@ as seconds (`20`, `0.5`), with a unit (`250ms`, `20s`, `30m`, `24h`, `7d`) or as
 from __future__ import annotations
 
 import difflib
+import json
 import os
 import re
+import shlex
 import sys
 from datetime import timedelta
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args, get_origin
 
 from pydantic import BeforeValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import SettingsError as UnreadableSetting
 
 PREFIX = "SERVICE_"
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -80,6 +83,8 @@ class Settings(BaseSettings):
     """Processor threads of the engine. 0: all cores."""
     engine_batch_tokens: int = Field(default=256, ge=16, le=16_384)
     """Prompt tokens a step feeds at most. Smaller: other streams wait less for a long prompt."""
+    engine_options: dict[str, Any] = Field(default_factory=dict)
+    """Further settings of the engine's adapter, as a JSON object; see its module."""
     hang_limit: Duration = _span("60s", "1s", "1h")
     """An engine that has work and shows no life for so long is killed and started again."""
     claim_limit: int = Field(default=3, ge=1, le=100)
@@ -141,6 +146,8 @@ def load() -> Settings:
     problems = [_unknown(name) for name in sorted(os.environ) if name.upper() not in _names() and _ours(name)]
     try:
         settings = Settings()
+    except UnreadableSetting as error:  # not JSON where JSON is due; its text names the field
+        raise SettingsError("\n".join([*problems, str(error)])) from error
     except ValidationError as error:
         problems += [_problem(e["loc"], e["msg"]) for e in error.errors(include_url=False)]
         raise SettingsError("\n".join(problems)) from error
@@ -153,7 +160,7 @@ def describe(settings: BaseSettings, prefix: str = PREFIX) -> str:
     """Return one `NAME=value` line a setting, secrets hidden; a shell could read it back."""
     lines = []
     for name in type(settings).model_fields:
-        lines.append(f"{prefix}{name.upper()}={_shown(getattr(settings, name))}")
+        lines.append(f"{prefix}{name.upper()}={shlex.quote(_shown(getattr(settings, name)))}")
     return "\n".join(lines) + "\n"
 
 
@@ -161,7 +168,7 @@ def markdown(kind: type[BaseSettings] = Settings, prefix: str = PREFIX) -> str:
     """Return the table of all settings for `docs/configuration.md`."""
     rows = ["| variable | default | bounds | meaning |", "|---|---|---|---|"]
     for name, field in kind.model_fields.items():
-        default = _shown(field.default)
+        default = _shown(field.get_default(call_default_factory=True))
         meaning = " ".join((field.description or "").split()).replace("|", "\\|")
         shown = f"`{default}`" if default else "empty"
         rows.append(f"| `{prefix}{name.upper()}` | {shown} | {_bounds(field)} | {meaning} |")
@@ -194,6 +201,8 @@ def _shown(value: object) -> str:
             return "1" if value else "0"
         case timedelta():
             return duration_text(value)
+        case dict():
+            return json.dumps(value)
         case _:
             return str(value)
 
@@ -212,9 +221,10 @@ def _bounds(field: FieldInfo) -> str:
     """Say what values a field takes, in words or as a range."""
     if field.annotation is bool:
         return "0 or 1"
-    choices = getattr(field.annotation, "__args__", ())
-    if choices:
-        return ", ".join(f"`{choice}`" for choice in choices)
+    if get_origin(field.annotation) is Literal:
+        return ", ".join(f"`{choice}`" for choice in get_args(field.annotation))
+    if get_origin(field.annotation) is dict:
+        return "JSON"
     low = high = ""
     for rule in field.metadata:
         low = _shown(rule.ge) if hasattr(rule, "ge") else low

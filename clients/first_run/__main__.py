@@ -56,15 +56,15 @@ class Story:
 
     def _wait(self) -> bool:
         started = time.monotonic()
-        seen = ""
+        told = False
 
         def still(missing: str) -> None:
-            nonlocal seen
+            nonlocal told
+            if missing and not told:
+                told = True
+                self.console.step("loading", "the edge is up, the service loads the model")
             waited = time.monotonic() - started
-            self.console.passing(f"{missing} ({waited:.0f} s)")
-            if missing != seen and missing != "starting":
-                seen = missing
-                self.console.step("waiting", missing)
+            self.console.passing(f"{missing or 'starting'} ({waited:.0f} s)")
 
         if not prediction.wait_until_ready(self.plan.base, self.stopping, still):
             return False
@@ -93,11 +93,17 @@ class Story:
 def fetch_model(console: Console) -> str:
     """Return the demo model's path, fetching it with a progress bar if it is not there."""
     done = subprocess.run(
-        [sys.executable, "-m", "service.model_fetch"], stdout=subprocess.PIPE, text=True, cwd=ROOT, check=False
+        [sys.executable, "-m", "service.model_fetch"],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        check=False,
     )
     lines = done.stdout.strip().splitlines()
     if done.returncode != 0 or not lines:
-        raise PlanError("the demo model could not be fetched; see above. With a model of your own: make run MODEL=/path")
+        raise PlanError(
+            "the demo model could not be fetched; see above. With a model of your own: make run MODEL=/path"
+        )
     return lines[-1]
 
 

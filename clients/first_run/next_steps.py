@@ -10,7 +10,8 @@ Try next, in another terminal:
   1. Create a prediction, then watch it come (its text, and at the end `event: done`):
 
      STREAM=$(curl -s {base}/v1/models/{model}/predictions -H 'Content-Type: application/json' \\
-       -d '{{"input": {{"prompt": "Write a haiku about rain."}}}}' | {python} -c 'import json, sys; print(json.load(sys.stdin)["urls"]["stream"])')
+       -d '{{"input": {{"prompt": "Write a haiku about rain."}}}}' \\
+       | {python} -c 'import json, sys; print(json.load(sys.stdin)["urls"]["stream"])')
      curl -N -H 'Accept: text/event-stream' "$STREAM"
 
   2. Wait for the whole answer in one request, at most 30 s:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -79,13 +81,17 @@ def make_plan(environ: Mapping[str, str]) -> Plan:
         env["SERVICE_MODEL_PATH"] = path = str(Path(path).resolve())
     service_host = environ.get("SERVICE_HOST", "127.0.0.1")
     if service_host.startswith("unix:"):
-        raise PlanError("`make run` needs a TCP address in SERVICE_HOST; for a Unix socket use run-service and run-edge")
+        raise PlanError(
+            "`make run` needs a TCP address in SERVICE_HOST; for a Unix socket use run-service and run-edge"
+        )
     edge_host = environ.get("EDGE_HOST", "127.0.0.1")
     service_port = _port(environ, "SERVICE_PORT", DEFAULT_SERVICE_PORT, service_host)
     edge_port = _port(environ, "EDGE_PORT", DEFAULT_EDGE_PORT, edge_host)
     env["SERVICE_PORT"] = str(service_port)
     env["EDGE_PORT"] = str(edge_port)
+    env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environ.get("PATH", os.defpath)])
     env.setdefault("SERVICE_DRAIN", DRAIN)
+    env.setdefault("EDGE_LOG_FORMAT", "json")
     reachable = _reachable(service_host)
     env.setdefault("EDGE_SERVICE_ADDRESS", f"{_url_host(reachable)}:{service_port}")
     return Plan(

@@ -53,13 +53,13 @@ def call(base: str, method: str, path: str, body: Mapping[str, Any] | None = Non
 def wait_until_ready(base: str, stopping: threading.Event, still: Callable[[str], None]) -> bool:
     """Poll `/readyz` until it answers 200; False when `stopping` is set first.
 
-    `still` is told after each poll what is missing.
+    `still` is told after each poll what is missing; nothing while nobody answers.
     """
     while not stopping.is_set():
         try:
             answer = call(base, "GET", "/readyz")
         except OSError:
-            still("starting")
+            still("")
         else:
             if answer.status == 200:
                 return True

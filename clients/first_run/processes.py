@@ -88,7 +88,9 @@ def warning_in(line: str) -> str:
     if not isinstance(fields, dict) or fields.get("level") not in LOUD:
         return ""
     rest = {k: v for k, v in fields.items() if k not in ("event", "level", "timestamp", "exception")}
-    return " ".join([str(fields["level"]), str(fields.get("event", "")), *(f"{k}={v}" for k, v in rest.items())])
+    return " ".join(
+        [str(fields["level"]), str(fields.get("event", "")), *(f"{k}={v}" for k, v in rest.items())]
+    )
 
 
 class Processes:
@@ -99,7 +101,9 @@ class Processes:
         self._manager = Manager(logs)
         self._asked = False
         for name, command in parse_procfile(procfile.read_text()).processes.items():
-            self._manager.add_process(name, command, env={**env, "PYTHONUNBUFFERED": "1"}, cwd=procfile.parent)
+            self._manager.add_process(
+                name, command, env={**env, "PYTHONUNBUFFERED": "1"}, cwd=procfile.parent
+            )
 
     def run(self) -> None:
         """Start all, and return when all have ended. Main thread only: it takes the signals."""
@@ -107,7 +111,8 @@ class Processes:
 
     def stop(self) -> None:
         """Ask all to end; from any thread, repeatedly."""
-        self._asked = True
+        if not self._logs.first_end:
+            self._asked = True
         self._manager.terminate()
 
     @property

@@ -21,6 +21,10 @@ from edge.protocol.problems import Problem
 MAX_DEPTH: Final = 32
 """Deepest nesting of arrays and objects."""
 
+DISCARDED_BYTES: Final = 16 * 1024 * 1024
+"""Read and thrown away of a body that is too large. A connection that is closed with unread bytes is
+reset, and most clients then never see the answer."""
+
 JsonValue = dict[str, "JsonValue"] | list["JsonValue"] | str | int | float | bool | None
 
 _BOM: Final = b"\xef\xbb\xbf"
@@ -49,17 +53,19 @@ async def read_json(request: Request, limits: BodyLimits) -> JsonValue:
 
 async def read_body(request: Request, limits: BodyLimits) -> bytes:
     """Return the whole body. Raises ProblemError 408 or 413, or ClientDisconnect."""
-    declared = request.headers.get("content-length", "")
-    if declared.isascii() and declared.isdigit() and (len(declared) > 18 or int(declared) > limits.max_bytes):
-        raise _too_large(limits)
     chunks: list[bytes] = []
     size = 0
     with anyio.move_on_after(limits.deadline.total_seconds()):
         async for chunk in request.stream():
             size += len(chunk)
-            if size > limits.max_bytes:
-                raise _too_large(limits)
-            chunks.append(chunk)
+            if size <= limits.max_bytes:
+                chunks.append(chunk)
+            elif size > limits.max_bytes + DISCARDED_BYTES:
+                break
+            else:
+                chunks.clear()
+        if size > limits.max_bytes:
+            raise _too_large(limits)
         return b"".join(chunks)
     seconds = f"{limits.deadline.total_seconds():g}"
     raise _refusal(408, "Request timeout", f"The body did not arrive within {seconds} s.", close=True)

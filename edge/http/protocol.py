@@ -11,10 +11,10 @@ import asyncio
 import http
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from edge.http.sse_response import ABORT_EXTENSION
@@ -82,19 +82,19 @@ class LimitedHttpProtocol(HttpToolsProtocol):
             return
         self._received = True
         super().data_received(data)
-        if self._refused:
+        if self.transport.is_closing():
             return
         if self._in_headers:
             self._head_bytes += len(data)
             if self._head_bytes > self._limits.max_header_bytes + MAX_URL_BYTES:
                 self._refuse(431, "The request's headers are too large.")
-        elif self._timer is None and self.cycle is not None and self.cycle.response_complete:
+        elif self._timer is None and self.cycle and not self._is_answering():
             self._arm(self._limits.header_deadline)  # blank lines before a request stop uvicorn's clock
 
     def on_message_begin(self) -> None:
         """Start the clock for the headers of a request."""
         super().on_message_begin()
-        self.scope["extensions"] = {ABORT_EXTENSION: self.transport.abort}  # type: ignore[typeddict-unknown-key]
+        self.scope["extensions"] = {ABORT_EXTENSION: {"abort": self.transport.abort}}
         self._in_headers = True
         self._head_bytes = 0
         self._arm(self._limits.header_deadline)
@@ -148,7 +148,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         self._refused = True
         self._disarm()
         self._unset_keepalive_if_required()
-        if self.cycle is None or self.cycle.response_complete:
+        if not self._is_answering():
             body = encode(Problem(http.HTTPStatus(status).phrase, status, detail))
             head = (
                 f"HTTP/1.1 {status} {http.HTTPStatus(status).phrase}\r\ncontent-type: {CONTENT_TYPE}\r\n"
@@ -156,6 +156,10 @@ class LimitedHttpProtocol(HttpToolsProtocol):
             )
             self.transport.write(head.encode("ascii") + body)
         self.transport.close()
+
+    def _is_answering(self) -> bool:
+        cycle = cast(RequestResponseCycle | None, self.cycle)  # None until the first request
+        return cycle is not None and not cycle.response_complete
 
     def _arm(self, deadline: timedelta) -> None:
         self._disarm()

@@ -36,7 +36,7 @@ class ServerOptions:
 class EdgeServer(uvicorn.Server):
     """uvicorn's server with our way to end."""
 
-    def __init__(self, config: uvicorn.Config, on_signal: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, on_signal: Callable[[], object]) -> None:
         super().__init__(config)
         self._on_signal = on_signal
         self._signals = 0
@@ -87,7 +87,7 @@ async def serve(app: ASGIApp, listener: socket.socket, options: ServerOptions, l
     )
     loop = asyncio.get_running_loop()
     # A signal handler runs between two instructions of the loop's thread; the loop must be woken too.
-    server = EdgeServer(config, lambda: _call_soon(loop, lifecycle.begin_drain))
+    server = EdgeServer(config, lambda: loop.call_soon_threadsafe(lifecycle.begin_drain))
     async with anyio.create_task_group() as group:
         group.start_soon(_drain, server, lifecycle, options.drain_notice)
         await server.serve(sockets=[listener])
@@ -97,7 +97,3 @@ async def serve(app: ASGIApp, listener: socket.socket, options: ServerOptions, l
 async def _drain(server: EdgeServer, lifecycle: Lifecycle, notice: timedelta) -> None:
     await lifecycle.run(notice)
     server.stop_accepting()
-
-
-def _call_soon(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
-    loop.call_soon_threadsafe(callback)

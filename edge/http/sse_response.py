@@ -29,7 +29,7 @@ from edge.upstream.events import Completed, PredictionEvent
 from edge.upstream.port import EventStream
 
 ABORT_EXTENSION: Final = "tailrace.abort"
-"""ASGI extension of our server: a call that drops the connection without sending what is buffered.
+"""ASGI extension of our server: `abort` in it drops the connection without sending what is buffered.
 A peer that does not read can be got rid of in no other way."""
 
 SHORTEST_RETRY_MS: Final = 100
@@ -147,7 +147,8 @@ class SseResponse:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         wire = _Wire(send, anyio.current_time)
-        abort: Callable[[], None] = scope.get("extensions", {}).get(ABORT_EXTENSION, _do_nothing)
+        extension = scope.get("extensions", {}).get(ABORT_EXTENSION, {})
+        abort: Callable[[], None] = extension.get("abort", _do_nothing)
         refusal: ASGIApp | None = None
         async with anyio.create_task_group() as group:
             reading = anyio.CancelScope()

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol, TypeVar
 
+import anyio.lowlevel
 import grpc
 
 from edge.upstream.errors import Reason, UpstreamError, from_rpc_error
@@ -72,14 +73,16 @@ async def call(
 async def guarded(pending: Awaitable[_Response]) -> _Response:
     """Return what a pending gRPC operation brings; raise UpstreamError where it fails.
 
-    grpc.aio raises CancelledError also when the *peer* ended the call with CANCELLED, or the channel
-    was closed. Let out, it would look as if this task had been cancelled; only the task knows.
+    Two things are put right about grpc.aio's CancelledError. It replaces the one that a cancel scope
+    raised, and the scope would not know its own again. And it is also raised when the *peer* ended the
+    call with CANCELLED, or the channel was closed, when nobody cancelled this task.
     """
     try:
         return await pending
     except grpc.aio.AioRpcError as error:
         raise from_rpc_error(error) from error
     except asyncio.CancelledError:
+        await anyio.lowlevel.checkpoint_if_cancelled()
         task = asyncio.current_task()
         if task is None or task.cancelling():
             raise

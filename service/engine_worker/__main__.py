@@ -14,6 +14,7 @@ import select
 import signal
 import socket
 import sys
+import threading
 from types import FrameType
 
 from service.engine_frames import FrameError, FrameSplitter, unpack_command
@@ -24,8 +25,8 @@ from service.engine_worker.worker import Worker
 _PR_SET_PDEATHSIG = 1
 _TICK_S = 1.0
 _READ_BYTES = 256 * 1024
-_SWITCH_INTERVAL_S = 0.0005
-"""Python's 5 ms would be the latency of the first token behind a busy engine thread."""
+_SWITCH_INTERVAL_S = 0.002
+"""Long enough for 64 deltas to share a frame, short enough for a first token behind a busy engine thread."""
 
 
 class _Terminated(BaseException):
@@ -43,6 +44,21 @@ def _die_with_the_service() -> None:
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def end_with_any_thread() -> None:
+    """Let an exception that ends a thread end the process: the service then starts it afresh.
+
+    A worker without its outbox or its engine's thread would only look alive.
+    """
+    report = threading.excepthook
+
+    def end(arguments: threading.ExceptHookArgs) -> None:
+        report(arguments)
+        sys.stderr.flush()
+        os._exit(1)
+
+    threading.excepthook = end
 
 
 def _serve(sock: socket.socket, worker: Worker) -> None:
@@ -75,6 +91,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _on_sigterm)
     faulthandler.enable()
+    end_with_any_thread()
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     _die_with_the_service()
     sock = socket.socket(fileno=arguments.fd)

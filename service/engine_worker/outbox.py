@@ -120,8 +120,8 @@ def merge(outputs: list[OutputDraft]) -> list[OutputDraft]:
     merged: list[list[OutputDraft]] = []
     open_groups: dict[str, tuple[list[OutputDraft], int]] = {}
     for draft in outputs:
-        group, count = open_groups.get(draft.job_id, ([], MAX_MERGED_TOKENS))
-        if count + draft.token_count > MAX_MERGED_TOKENS:
+        group, count = open_groups.get(draft.job_id, ([], 0))
+        if not group or count + draft.token_count > MAX_MERGED_TOKENS:
             group, count = [], 0
             merged.append(group)
         group.append(draft)

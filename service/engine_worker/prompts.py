@@ -1,6 +1,6 @@
 """The threads that render and tokenise prompts, so that neither commands nor tokens wait for one.
 
-Bound: the worker has at most `slots` jobs, and the service at most its limit of counts under way.
+Bound: the worker has at most `slots` jobs, and refuses counts while `MAX_WAITING` tasks wait.
 A thread cannot be stopped in Python: one that takes longer than the limit is given up and replaced,
 and after `MAX_LOST` of them the process ends, which the service repairs.
 """
@@ -18,6 +18,7 @@ from dataclasses import dataclass
 LIMIT_S = 30.0
 """Half the service's hang limit; the largest prompt (4 MiB) takes a few seconds."""
 MAX_LOST = 4
+MAX_WAITING = 256
 
 
 class PromptThreadsLost(Exception):
@@ -42,6 +43,11 @@ class PromptThreads:
         self._lost = 0
         for _ in range(threads):
             self._start()
+
+    @property
+    def full(self) -> bool:
+        """Whether so much waits that no count should be added."""
+        return self._tasks.qsize() >= MAX_WAITING
 
     def run(self, work: Callable[[], None], fail: Callable[[str], None]) -> None:
         """Call `work` in a thread; call `fail` with a text if it raises or takes too long."""

@@ -112,8 +112,8 @@ class Worker:
 
     def _count(self, number: int, prompt: Prompt) -> None:
         engine = self._engine
-        if engine is None:
-            self._outbox.reply(CountFailed(number, "the model is not loaded", False))
+        if engine is None or self._prompts.full:
+            self._count_failed(number, "the model is not loaded, or too busy")
             return
 
         def count() -> None:

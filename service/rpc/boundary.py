@@ -127,6 +127,7 @@ def _bind(metadata: Metadata) -> None:
 
 def _request_id(value: str | bytes | None) -> str:
     """Return the caller's id if it is fit for a log, else one of ours."""
-    if not isinstance(value, str) or not 0 < len(value) <= MAX_REQUEST_ID:
-        return secrets.token_hex(8)
-    return value if value.isascii() and value.isprintable() else secrets.token_hex(8)
+    text = value.strip() if isinstance(value, str) else ""
+    if 0 < len(text) <= MAX_REQUEST_ID and text.isascii() and text.isprintable():
+        return text
+    return secrets.token_hex(8)

@@ -57,11 +57,13 @@ class OpenCalls:
     def __init__(self, clock: Clock, stall_limit: timedelta) -> None:
         self._clock = clock
         self._limit_s = stall_limit.total_seconds()
-        self._open: set[OpenCall] = set()
+        self.open: set[OpenCall] = set()
         self._empty = anyio.Event()
+        self.swept = anyio.Event()
+        """Set by the next sweep, then replaced."""
 
     def __len__(self) -> int:
-        return len(self._open)
+        return len(self.open)
 
     def enter(self) -> OpenCall:
         """Return a new call, to be entered with `with`."""
@@ -69,12 +71,12 @@ class OpenCalls:
 
     def add(self, call: OpenCall) -> None:
         """Take a call in; it does so itself."""
-        self._open.add(call)
+        self.open.add(call)
 
     def remove(self, call: OpenCall) -> None:
         """Let a call go; it does so itself."""
-        self._open.discard(call)
-        if not self._open:
+        self.open.discard(call)
+        if not self.open:
             empty, self._empty = self._empty, anyio.Event()
             empty.set()
 
@@ -83,21 +85,23 @@ class OpenCalls:
         while True:
             await anyio.sleep(self._limit_s / SWEEPS_PER_LIMIT)
             self.sweep()
+            swept, self.swept = self.swept, anyio.Event()
+            swept.set()
 
     def sweep(self) -> None:
         """End each call whose write began longer ago than the stall limit."""
         oldest = self._clock.monotonic() - self._limit_s
-        for call in tuple(self._open):
+        for call in tuple(self.open):
             if call.write_began < oldest:
                 text = f"the reader took nothing for {self._limit_s:g} s; resume after the last event seen"
                 call.end(ReaderTooSlow(text))
 
     async def wait_empty(self) -> None:
         """Wait until no call is open."""
-        while self._open:
+        while self.open:
             await self._empty.wait()
 
     def end_all(self) -> None:
         """End every call because the service stops."""
-        for call in tuple(self._open):
+        for call in tuple(self.open):
             call.end(Draining("the service is stopping; resume after the last event seen"))

@@ -74,14 +74,15 @@ class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # c
     async def Watch(self, request: health_pb2.HealthCheckRequest, context: grpc.aio.ServicerContext) -> None:
         """Send one service's state now and at each change, until the service stops."""
         sent = None
-        while not self._closed:
-            changed = self._changed
+        while True:
+            changed, closed = self._changed, self._closed
             status = self._status(request.service)
             if status != sent:
                 await context.write(_Status(status=status))
                 sent = status
-            if changed is self._changed:
-                await changed.wait()
+            if closed:
+                return
+            await changed.wait()  # set already if there was news during the write
 
     def _status(self, service: str) -> int:
         if service not in self._names:

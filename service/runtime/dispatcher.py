@@ -92,7 +92,6 @@ class Dispatcher:
         self.model = model
         self.info: EngineInfo | None = None
         self.state = ModelState.LOADING
-        self.failure = ""
         self._host = host
         self._store = store
         self._writer = writer
@@ -375,12 +374,13 @@ class Dispatcher:
         log.info("engine_ready", model=self.model, engine=info.engine, slots=info.slots)
 
     def _down(self, event: EngineDown) -> None:
-        log.warning("engine_lost", model=self.model, cause=event.cause, final=event.final)
+        cause, _, last_words = event.cause.partition("; it last said: ")
+        last = {"content.last_words": last_words}
+        log.warning("engine_lost", model=self.model, cause=cause, final=event.final, **last)
         lost = [running.live for running in self._running.values()]
         self._running.clear()
         self._job_of.clear()
         if event.final:
-            self.failure = event.cause
             self._set_state(ModelState.FAILED)
             while (waiting := self._queue.try_pop()) is not None:
                 lost.append(waiting)

@@ -41,6 +41,11 @@ class EngineLink(asyncio.Protocol):
         """Whether nothing is read at present."""
         return self._paused
 
+    @property
+    def backlog_bytes(self) -> int:
+        """What has been sent and the other end has not taken yet."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
     def attach(self, on_reply: Callable[[Reply], None], on_end: Callable[[str], None]) -> None:
         """Give each reply to `on_reply`; call `on_end` once: with "" at the end, with a cause for garbage."""
         self._on_reply, self._on_end = on_reply, on_end

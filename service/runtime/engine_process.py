@@ -1,35 +1,24 @@
 """`EngineProcess`: the `EngineHost` port over a child process and a Unix socket pair.
 
-Owns the process's life: start, load, restart with growing pauses, the hang limit, the end without an
-orphan. It decides nothing about jobs: when the process goes, all of them are void and the log is the
-truth. `EngineLink` is the socket's end; the frames are `service.engine_frames`.
-
-The child has a session of its own, so that Ctrl-C on the terminal, and a process manager's signal to
-our process group, reach the service alone: it drains first and ends the child itself. The child
-notices our death by the end of the socket (and on Linux is killed by the kernel), so it never stays.
+Owns which process there is: load, restart with growing pauses, the limits of patience. It decides
+nothing about jobs: when the process goes, all of them are void and the log is the truth. `EngineLife`
+is one process, `EngineLink` the socket's end; the frames are `service.engine_frames`.
 """
 
 from __future__ import annotations
 
-import codecs
-import signal
-import socket
-import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import assert_never
 
 import anyio
-import anyio.abc
 import anyio.lowlevel
 
 from service.domain.errors import EngineNotReady
 from service.domain.request import Prompt
 from service.engine_frames import (
     Cancel,
-    Close,
     Count,
     Counted,
     CountFailed,
@@ -45,18 +34,13 @@ from service.engine_frames import (
 )
 from service.ports.engine import EndReason, PromptError
 from service.ports.engine_host import EngineDown, EngineUp, HostEvent, HostJob, JobEnded
-from service.runtime.engine_link import EngineLink
+from service.runtime.engine_life import EngineLife
 
 _MAX_PENDING = 1 << 16
 """Events that wait for `receive`; with more the socket is not read, and the engine's process keeps them."""
-_TAIL_CHARS = 2000
-"""How much of what the child said last goes into `EngineDown.cause`."""
-_MAX_LINE_CHARS = 8192
-_LAST_WORDS_S = 1.0
-"""For the rest of stderr after the end: a process of the child's own may hold the pipe open."""
+_MAX_BACKLOG_BYTES = 64 * 1024 * 1024
+"""Commands not yet taken by the child; with more, no count is sent. Jobs are few enough as they are."""
 _QUIET_TICKS = 4
-_REAP_LIMIT_S = 5.0
-"""A killed process is gone in milliseconds, but for one in a driver's uninterruptible wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,30 +65,9 @@ class EngineProcessSettings:
     """Before the first restart; doubled for each one after."""
     longest_pause: timedelta = timedelta(seconds=5)
     good_life: timedelta = timedelta(minutes=1)
-    """Up for so long, or a job done, and the pauses begin anew."""
+    """Up for so long, or some output made, and the pauses begin anew."""
     load_tries: int = 3
     """Failed loads in a row after which none is tried any more."""
-
-
-@dataclass(slots=True)
-class _Life:
-    """One process from start to end."""
-
-    process: anyio.abc.Process
-    link: EngineLink
-    over: anyio.Event = field(default_factory=anyio.Event)
-    loaded: anyio.Event = field(default_factory=anyio.Event)
-    cause: str = ""
-    """Why we ended it; empty when it went by itself."""
-    good: bool = False
-    tail: str = ""
-    """The end of what it wrote to stderr."""
-    log_read: anyio.Event = field(default_factory=anyio.Event)
-
-    def end(self, cause: str) -> None:
-        """Say that it must end; the first cause counts."""
-        self.cause = self.cause or cause
-        self.over.set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +99,7 @@ class EngineProcess:
         self._on_progress = on_progress
         self._pending: list[HostEvent] = []
         self._news = anyio.Event()
-        self._life: _Life | None = None
+        self._life: EngineLife | None = None
         self._jobs: set[str] = set()
         """Submitted and not ended; at most the engine's slots."""
         self._canceled: set[str] = set()
@@ -146,6 +109,8 @@ class EngineProcess:
         self._counts: dict[int, _Counting] = {}
         """At most `counts_at_once`."""
         self._number = 0
+        self._overdue = False
+        """Whether a count was not answered in time, and none has been since."""
 
     @property
     def pid(self) -> int | None:
@@ -155,7 +120,7 @@ class EngineProcess:
     @property
     def up(self) -> bool:
         """Whether jobs can be submitted."""
-        return self._life is not None and self._life.loaded.is_set() and not self._life.over.is_set()
+        return self._life is not None and self._life.up
 
     async def run(self) -> None:
         """Keep an engine running until cancelled; then its process is ended and reaped."""
@@ -205,8 +170,11 @@ class EngineProcess:
 
     async def count(self, prompt: Prompt) -> int:
         """Ask the child; see the port."""
-        if self._life is None or not self.up or len(self._counts) >= self._settings.counts_at_once:
-            raise EngineNotReady("the model is loading or busy; try again in a moment")
+        if self._life is None or not self.up:
+            raise EngineNotReady("the model is loading; try again in a moment")
+        backlog = self._life.link.backlog_bytes
+        if len(self._counts) >= self._settings.counts_at_once or backlog > _MAX_BACKLOG_BYTES:
+            raise EngineNotReady("the model is busy; try again in a moment")
         self._number += 1
         number, counting = self._number, _Counting()
         try:
@@ -222,74 +190,43 @@ class EngineProcess:
         if isinstance(counting.result, PromptError):
             raise counting.result
         if counting.result is None:
+            self._overdue = self._overdue or not counting.done.is_set()
             raise EngineNotReady("the model did not answer in time; try again in a moment")
         return counting.result
 
     async def _live(self) -> _End:
         """Start a process and return when it is gone, all its jobs and counts with it."""
         try:
-            life = await self._start()
+            life = self._life = await EngineLife.start()
         except OSError as error:
             return _End(f"the engine's process could not be started: {error.strerror}", False, False)
+        settings = self._settings
+        life.link.attach(lambda reply: self._take(life, reply), life.end)
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._read_log, life)
+                tasks.start_soon(life.read_log, self._on_log)
                 tasks.start_soon(self._watch_load, life)
                 tasks.start_soon(self._watch_jobs, life)
-                life.link.send(Load(self._settings.engine, dict(self._settings.engine_settings)))
+                life.link.send(Load(settings.engine, dict(settings.engine_settings)))
                 await life.over.wait()
-                await self._stop(life)
-                with anyio.move_on_after(_LAST_WORDS_S):
-                    await life.log_read.wait()
+                await life.stop(settings.close_limit)
+                await life.last_words()
                 tasks.cancel_scope.cancel()
         finally:
-            with anyio.CancelScope(shield=True):
-                await self._stop(life)
-            self._life = None
-            self._jobs.clear()
-            self._canceled.clear()
-            for counting in self._counts.values():
-                counting.done.set()
-        return _End(_cause(life), life.loaded.is_set(), life.good)
+            with anyio.CancelScope(shield=True):  # bounded by the close limit and the reap limit
+                await life.stop(settings.close_limit)
+            self._forget_life()
+        return _End(life.describe_end(), life.loaded.is_set(), life.good)
 
-    async def _start(self) -> _Life:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        with theirs:
-            link = await EngineLink.open(ours)
-            command = [sys.executable, "-m", "service.engine_worker", "--fd", str(theirs.fileno())]
-            try:
-                process = await anyio.open_process(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.PIPE,
-                    start_new_session=True,
-                    pass_fds=(theirs.fileno(),),
-                )
-            except BaseException:
-                link.close()
-                raise
-        life = self._life = _Life(process, link)
-        link.attach(lambda reply: self._take(life, reply), life.end)
-        return life
+    def _forget_life(self) -> None:
+        self._life = None
+        self._jobs.clear()
+        self._canceled.clear()
+        self._overdue = False
+        for counting in self._counts.values():
+            counting.done.set()
 
-    async def _stop(self, life: _Life) -> None:
-        """End the process: by a close, then by SIGKILL. Returns when it is reaped; may be repeated."""
-        process = life.process
-        life.link.detach()
-        if process.returncode is None and not life.cause:
-            life.link.send(Close())
-            with anyio.move_on_after(self._settings.close_limit.total_seconds()):
-                await process.wait()
-        life.link.close()
-        if process.returncode is None:
-            process.kill()
-            with anyio.move_on_after(_REAP_LIMIT_S):
-                await process.wait()
-        if process.stderr is not None and life.log_read.is_set():
-            await process.stderr.aclose()
-
-    async def _watch_load(self, life: _Life) -> None:
+    async def _watch_load(self, life: EngineLife) -> None:
         with anyio.move_on_after(self._settings.load_limit.total_seconds()):
             await life.loaded.wait()
         if not life.loaded.is_set():
@@ -298,7 +235,7 @@ class EngineProcess:
         await anyio.sleep(self._settings.good_life.total_seconds())
         life.good = True
 
-    async def _watch_jobs(self, life: _Life) -> None:
+    async def _watch_jobs(self, life: EngineLife) -> None:
         """Kill an engine that has jobs and shows no sign for some ticks in a row.
 
         Ticks, not a clock: after a pause of our own process only one has passed, and what the
@@ -307,32 +244,17 @@ class EngineProcess:
         quiet, seen = 0, self._signs
         while True:
             await anyio.sleep(self._settings.hang_limit.total_seconds() / _QUIET_TICKS)
-            if not self._jobs or life.link.paused or self._signs != seen:
+            # A count is followed by its job: an engine that answers none would never get one.
+            idle = not self._jobs and not self._overdue
+            if idle or life.link.paused or self._signs != seen:
                 quiet, seen = 0, self._signs
                 continue
             quiet += 1
             if quiet >= _QUIET_TICKS:
-                life.end(f"the engine showed no sign of life with {len(self._jobs)} jobs and was killed")
+                life.end(f"the engine showed no sign of life (it has {len(self._jobs)} jobs) and was killed")
                 return
 
-    async def _read_log(self, life: _Life) -> None:
-        """Pass the child's stderr on, line by line, and keep its end."""
-        assert life.process.stderr is not None
-        decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        rest = ""
-        async for chunk in life.process.stderr:
-            text = decoder.decode(chunk)
-            life.tail = (life.tail + text)[-_TAIL_CHARS:]
-            *lines, rest = (rest + text).split("\n")
-            if len(rest) > _MAX_LINE_CHARS:
-                lines, rest = [*lines, rest], ""
-            for line in lines:
-                self._on_log(line)
-        if rest:
-            self._on_log(rest)
-        life.log_read.set()
-
-    def _take(self, life: _Life, reply: Reply) -> None:
+    def _take(self, life: EngineLife, reply: Reply) -> None:
         """Handle a reply. A step costs one decode and three list operations, whatever its size."""
         match reply:
             case Step(prefilled, outputs, ended):
@@ -340,8 +262,10 @@ class EngineProcess:
                 pending = self._pending
                 pending += prefilled
                 pending += outputs
+                if outputs:
+                    life.good = True
                 if ended:
-                    self._note_ends(life, ended)
+                    self._note_ends(ended)
                     pending += ended
                 self._news.set()
                 if len(pending) > _MAX_PENDING:
@@ -360,14 +284,13 @@ class EngineProcess:
             case _:
                 assert_never(reply)
 
-    def _note_ends(self, life: _Life, ended: Sequence[JobEnded]) -> None:
+    def _note_ends(self, ended: Sequence[JobEnded]) -> None:
         for event in ended:
             self._jobs.discard(event.job_id)
             self._canceled.discard(event.job_id)
-            if event.reason in (EndReason.EOS, EndReason.LENGTH):
-                life.good = True
 
     def _answer(self, number: int, result: int | PromptError | None) -> None:
+        self._overdue = False
         counting = self._counts.get(number)
         if counting is not None:
             counting.result = result
@@ -376,18 +299,3 @@ class EngineProcess:
     def _tell(self, event: HostEvent) -> None:
         self._pending.append(event)
         self._news.set()
-
-
-def _cause(life: _Life) -> str:
-    """Say why the process ended, with its last words."""
-    code = life.process.returncode
-    if life.cause:
-        text = life.cause
-    elif code is None:
-        text = "the engine's process could not be ended"
-    elif code < 0:
-        text = f"the engine's process was killed by {signal.Signals(-code).name}"
-    else:
-        text = f"the engine's process exited with code {code}"
-    tail = life.tail.strip()
-    return f"{text}; it last said: {tail}" if tail else text

@@ -239,5 +239,3 @@ class FakeModels:
     async def changed(self) -> None:
         """Wait for a change."""
         await self._changed.wait()
-
-

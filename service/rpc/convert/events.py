@@ -56,11 +56,12 @@ def events_from(prediction_id: str, entries: Sequence[Entry]) -> list[pb.Predict
 
 def _single(sequence: int, output: Output) -> pb.PredictionEvent:
     """Build the most frequent message: one output without logprobs."""
-    return pb.PredictionEvent(
-        first_sequence=sequence,
-        sequence=sequence,
-        output=pb.OutputDelta(text=output.text, token_ids=output.token_ids, token_count=output.token_count),
-    )
+    message = pb.PredictionEvent(first_sequence=sequence, sequence=sequence)
+    delta = message.output  # filled in place: a message given as an argument is copied
+    delta.text = output.text
+    delta.token_count = output.token_count
+    delta.token_ids.extend(output.token_ids)
+    return message
 
 
 def _joined(run: list[tuple[int, Output]]) -> pb.PredictionEvent:

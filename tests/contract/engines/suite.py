@@ -15,8 +15,8 @@ import pytest
 
 from service.domain.request import Sampling, TextPrompt, TokenPrompt
 from service.ports.engine import (
-    EndReason,
     Ended,
+    EndReason,
     Engine,
     EngineEvent,
     EngineInfo,
@@ -114,9 +114,7 @@ class EngineContract:
         assert info.engine and info.slots >= 1 and info.context_tokens >= 1
         assert info.vocabulary_size >= 1
 
-    def test_1_load_says_what_to_do_when_the_model_cannot_be_served(
-        self, broken_engine: Engine
-    ) -> None:
+    def test_1_load_says_what_to_do_when_the_model_cannot_be_served(self, broken_engine: Engine) -> None:
         with pytest.raises(EngineLoadError) as caught:
             broken_engine.load(lambda fraction: None)
         assert len(str(caught.value)) > 20
@@ -134,9 +132,7 @@ class EngineContract:
         longer = engine.prepare(TokenPrompt(prompt_ids), " and so on")
         assert longer[: len(prompt_ids)] == prompt_ids and len(longer) > len(prompt_ids)
 
-    def test_2_prepare_refuses_ids_outside_the_vocabulary(
-        self, engine: Engine, info: EngineInfo
-    ) -> None:
+    def test_2_prepare_refuses_ids_outside_the_vocabulary(self, engine: Engine, info: EngineInfo) -> None:
         with pytest.raises(PromptError):
             engine.prepare(TokenPrompt((info.vocabulary_size,)))
 
@@ -169,9 +165,7 @@ class EngineContract:
         may_go_on.set()
         recorder.ended()
 
-    def test_3_events_come_in_order_one_at_a_time(
-        self, engine: Engine, prompt_ids: tuple[int, ...]
-    ) -> None:
+    def test_3_events_come_in_order_one_at_a_time(self, engine: Engine, prompt_ids: tuple[int, ...]) -> None:
         inside = threading.Lock()
         overlaps: list[EngineEvent] = []
 
@@ -271,9 +265,7 @@ class EngineContract:
         assert set(info.eos_token_ids).isdisjoint(recorder.token_ids)
         assert recorder.ended().output_tokens == recorder.token_count + 1
 
-    def test_6_cancel_ends_a_generating_job(
-        self, engine: Engine, prompt_ids: tuple[int, ...]
-    ) -> None:
+    def test_6_cancel_ends_a_generating_job(self, engine: Engine, prompt_ids: tuple[int, ...]) -> None:
         recorder, canceled = Recorder(), job(prompt_ids, 60)
         may_go_on = threading.Event()
         recorder = Recorder(lambda event: _hold(may_go_on) if isinstance(event, Produced) else None)
@@ -326,9 +318,7 @@ class EngineContract:
             pytest.skip("one slot has no neighbours")
         alone = run(engine, job(prompt_ids, 32))
         neighbour, canceled = Recorder(), job(prompt_ids, 60)
-        victim = Recorder(
-            lambda event: engine.cancel(canceled.id) if isinstance(event, Produced) else None
-        )
+        victim = Recorder(lambda event: engine.cancel(canceled.id) if isinstance(event, Produced) else None)
         engine.submit(job(prompt_ids, 32), neighbour.deliver)
         engine.submit(canceled, victim.deliver)
         assert victim.ended().reason is EndReason.CANCELED

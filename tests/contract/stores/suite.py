@@ -31,6 +31,7 @@ from tests.contract.stores.samples import (
 )
 
 HOUR = timedelta(hours=1)
+Opener = Callable[[], AbstractAsyncContextManager[PredictionStore]]
 
 
 class StoreContract:
@@ -42,12 +43,12 @@ class StoreContract:
         raise NotImplementedError
 
     @pytest.fixture
-    def reopen(self) -> Callable[[], AbstractAsyncContextManager[PredictionStore]]:
+    def reopen(self) -> Opener:
         """Return what opens the same store once more, with nothing but what is durable."""
         raise NotImplementedError
 
     @bounded
-    async def test_1_what_returned_is_there_after_reopening(self, reopen: Callable[..., object]) -> None:
+    async def test_1_what_returned_is_there_after_reopening(self, reopen: Opener) -> None:
         async with reopen() as store:
             done = await finished(store, "p1", request_id="r1", labels=(("dialect", "replicate"),))
             open_one = await started(store, "p2", deadline=NOW + HOUR)
@@ -352,10 +353,10 @@ class StoreContract:
     async def test_8_list_between_exclusive_bounds(self, store: PredictionStore) -> None:
         for number in range(6):
             await store.create(*new(f"p{number}", NOW + number * SECOND), HASH)
-        bounds = {"created_after": NOW + SECOND, "created_before": NOW + 4 * SECOND}
-        page = await store.list(limit=1, **bounds)
+        after, before = NOW + SECOND, NOW + 4 * SECOND
+        page = await store.list(limit=1, created_after=after, created_before=before)
         assert [record.id for record in page.predictions] == ["p3"]
-        page = await store.list(limit=1, token=page.next_token, **bounds)
+        page = await store.list(limit=1, token=page.next_token, created_after=after, created_before=before)
         assert ([record.id for record in page.predictions], page.next_token) == (["p2"], "")
         assert (await store.list(limit=5, created_after=NOW + 5 * SECOND)).predictions == ()
 

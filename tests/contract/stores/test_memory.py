@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -11,7 +10,7 @@ from service.adapters.stores.memory import MemoryStore
 from service.domain.errors import StoreUnavailable
 from service.ports.store import PredictionStore
 from tests.contract.stores.samples import HASH, NOW, SECOND, bounded, finished, new
-from tests.contract.stores.suite import StoreContract
+from tests.contract.stores.suite import Opener, StoreContract
 
 pytestmark = pytest.mark.anyio
 
@@ -25,7 +24,7 @@ class TestMemoryStore(StoreContract):
             yield store
 
     @pytest.fixture
-    def reopen(self) -> Callable[[], AbstractAsyncContextManager[PredictionStore]]:
+    def reopen(self) -> Opener:
         pytest.skip("MemoryStore forgets with its process, by design")
 
 

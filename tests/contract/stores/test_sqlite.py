@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 
 from service.adapters.stores.sqlite import SqliteStore
 from service.ports.store import PredictionStore
-from tests.contract.stores.suite import StoreContract
+from tests.contract.stores.suite import Opener, StoreContract
 
 pytestmark = pytest.mark.anyio
 
@@ -25,5 +24,5 @@ class TestSqliteStore(StoreContract):
             yield store
 
     @pytest.fixture
-    def reopen(self, tmp_path: Path) -> Callable[[], AbstractAsyncContextManager[PredictionStore]]:
+    def reopen(self, tmp_path: Path) -> Opener:
         return partial(SqliteStore, tmp_path / "store.db")

@@ -116,11 +116,12 @@ async def test_6_a_full_store_refuses_and_takes_again_when_it_has_room(path: Pat
 @bounded
 async def test_6_a_call_that_fails_takes_no_other_with_it(path: Path) -> None:
     refused: list[str] = []
+    small = GenerationRequest(TextPrompt("x"))
     huge = GenerationRequest(TextPrompt("x" * 1_000_000))
 
-    async def create(name: str, **fields: object) -> None:
+    async def create(name: str, request: GenerationRequest) -> None:
         try:
-            await store.create(*new(name, **fields), HASH)
+            await store.create(*new(name, request=request), HASH)
         except StoreUnavailable:
             refused.append(name)
 
@@ -128,9 +129,9 @@ async def test_6_a_call_that_fails_takes_no_other_with_it(path: Path) -> None:
         async with anyio.create_task_group() as tasks:
             with held(store, tasks):
                 await wait_all_tasks_blocked()
-                tasks.start_soon(create, "before")
-                tasks.start_soon(lambda: create("huge", request=huge))
-                tasks.start_soon(create, "after")
+                tasks.start_soon(create, "before", small)
+                tasks.start_soon(create, "huge", huge)
+                tasks.start_soon(create, "after", small)
                 await wait_all_tasks_blocked()
         assert refused == ["huge"]
         assert {record.id for record in await store.unfinished()} == {"before", "after"}
@@ -266,8 +267,10 @@ async def test_removed_data_is_not_in_the_files(path: Path) -> None:
 
 
 @bounded
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-async def test_a_bug_on_the_thread_leaves_nobody_waiting(path: Path) -> None:
+async def test_a_bug_on_the_thread_leaves_nobody_waiting(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reported: list[threading.ExceptHookArgs] = []
+    monkeypatch.setattr(threading, "excepthook", reported.append)
+
     def broken(tables: SqliteTables) -> None:
         raise KeyError("a bug")
 
@@ -275,3 +278,7 @@ async def test_a_bug_on_the_thread_leaves_nobody_waiting(path: Path) -> None:
         for _ in range(2):
             with pytest.raises(StoreUnavailable):
                 await thread.call(broken, writes=True)
+    for left in threading.enumerate():
+        if left.name == "sqlite-store":
+            left.join()
+    assert [report.exc_type for report in reported] == [KeyError]

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 from hypothesis import HealthCheck, settings
@@ -121,12 +122,20 @@ class StoreMachine(RuleBasedStateMachine):
             return
         self.ask(lambda store: store.unfinished())
         for prediction_id in list(self.memory._logs):
-            record = self.ask(lambda store, name=prediction_id: store.find(name))
+            record = self.ask(partial(_find, prediction_id))
             assert isinstance(record, Prediction)
-            log = self.ask(lambda store, name=prediction_id: store.read(name, 0, 10**6))
+            log = self.ask(partial(_read, prediction_id))
             if not record.data_removed:
                 assert isinstance(log, tuple)
                 _check_log(record, log)
+
+
+async def _find(prediction_id: str, store: PredictionStore) -> object:
+    return await store.find(prediction_id)
+
+
+async def _read(prediction_id: str, store: PredictionStore) -> object:
+    return await store.read(prediction_id, 0, 10**6)
 
 
 async def _answer(question: Callable[[PredictionStore], Awaitable[object]], store: PredictionStore) -> object:

@@ -90,6 +90,7 @@ REQUESTS = st.builds(
 JOBS = st.builds(
     HostJob, TEXT, REQUESTS, st.integers(1, 10**6), TEXT, IDS, st.booleans(), st.integers(0, 10**6)
 )
+TOPS = st.builds(TopLogprob, TEXT, st.binary(max_size=4), st.none(), FLOATS)
 LOGPROBS = st.lists(
     st.builds(
         TokenLogprob,
@@ -97,13 +98,13 @@ LOGPROBS = st.lists(
         st.binary(max_size=4),
         st.none() | st.integers(0, 9),
         FLOATS,
-        st.lists(st.builds(TopLogprob, TEXT, st.binary(max_size=4), st.none(), FLOATS), max_size=2).map(tuple),
+        st.lists(TOPS, max_size=2).map(tuple),
     ),
     max_size=2,
 ).map(tuple)
 STEPS = st.builds(
     Step,
-    st.lists(st.builds(JobPrefilled, TEXT, st.integers(0, 9), st.integers(0, 9), st.integers(0, 9)), max_size=2),
+    st.lists(st.builds(JobPrefilled, TEXT, *([st.integers(0, 9)] * 3)), max_size=2),
     st.lists(st.builds(JobOutput, TEXT, TEXT, IDS, st.integers(0, 9), LOGPROBS, st.booleans()), max_size=4),
     st.lists(
         st.builds(

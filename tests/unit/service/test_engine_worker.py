@@ -250,6 +250,10 @@ def test_error_text_is_short_and_printable(text: str) -> None:
         assert shown == text
 
 
+def test_a_release_without_a_count_is_merged_too() -> None:
+    assert [d.text for d in merge([draft("a", "x", 0), draft("a", "y", 2)])] == ["xy"]
+
+
 def draft(job_id: str, text: str, count: int = 1, *, aligned: bool = True) -> OutputDraft:
     return OutputDraft(job_id, text, tuple(range(count)), count, aligned=aligned)
 
@@ -297,7 +301,8 @@ def test_a_backlog_is_cut_into_frames_in_order() -> None:
 
 def test_merging_stops_at_its_limit() -> None:
     merged = merge([draft("a", "x", 200), draft("a", "y", 100), draft("b", "z"), draft("a", "w")])
-    assert [(d.job_id, d.text, d.token_count) for d in merged] == [("a", "x", 200), ("a", "yw", 101), ("b", "z", 1)]
+    found = [(d.job_id, d.text, d.token_count) for d in merged]
+    assert found == [("a", "x", 200), ("a", "yw", 101), ("b", "z", 1)]
     assert MAX_MERGED_TOKENS == 256
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import is_dataclass
 from datetime import UTC, datetime, timedelta, timezone
-from typing import Any, get_args
+from enum import EnumType
+from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
 from hypothesis import given, settings
@@ -21,35 +23,45 @@ from service.adapters.stores.sqlite_codec import (
 from service.adapters.stores.sqlite_request_codec import decode_request, encode_request
 from service.domain import events, request
 
-MOMENTS = st.datetimes(min_value=datetime(1970, 1, 1), max_value=datetime(9000, 1, 1), timezones=st.just(UTC))
-TEXT = st.text(st.characters(exclude_categories=["Cs"]))
-IDS = st.integers(0, request.MAX_TOKEN_ID)
-NUMBERS = st.floats(allow_nan=False)
-BOUNDS: Mapping[type, st.SearchStrategy[Any]] = {str: TEXT, float: NUMBERS, datetime: MOMENTS}
-for kind, strategy in BOUNDS.items():
-    st.register_type_strategy(kind, strategy)
-st.register_type_strategy(int, st.integers(0, request.MAX_SEED))
+BASIC: Mapping[object, st.SearchStrategy[Any]] = {
+    type(None): st.none(),
+    bool: st.booleans(),
+    bytes: st.binary(max_size=9),
+    datetime: st.datetimes(max_value=datetime(9000, 1, 1), timezones=st.just(UTC)),
+    float: st.floats(allow_nan=False),
+    int: st.integers(0, request.MAX_SEED),
+    str: st.text(),
+}
 
 
-def any_of(union: object) -> st.SearchStrategy[Any]:
-    """Return values of every member of a union, built from the field types."""
-    return st.one_of([st.from_type(kind) for kind in get_args(union)])
+def values(kind: Any) -> st.SearchStrategy[Any]:
+    """Return values of a domain type, every field filled, so that a new field is tried as well."""
+    if kind in BASIC:
+        return BASIC[kind]
+    if isinstance(kind, type) and is_dataclass(kind):
+        return st.builds(kind, **{name: values(hint) for name, hint in get_type_hints(kind).items()})
+    if isinstance(kind, EnumType):
+        return st.sampled_from(list(kind))
+    parts = [values(part) for part in get_args(kind) if part is not ...]
+    if get_origin(kind) is not tuple:
+        return st.one_of(parts)
+    return st.lists(parts[0], max_size=3).map(tuple) if ... in get_args(kind) else st.tuples(*parts)
 
 
 @settings(max_examples=40)
-@given(st.lists(any_of(events.Event), max_size=3), st.integers(1, 10**9))
+@given(st.lists(values(events.Event), max_size=3), st.integers(1, 10**9))
 def test_every_kind_of_event_comes_back(log: list[events.Event], first: int) -> None:
     entries = tuple(events.Entry(first + i, event) for i, event in enumerate(log))
     rows = [(entry.sequence, encode_event(entry.event)) for entry in entries]
     assert decode_entries(rows) == entries
 
 
-@given(st.from_type(request.GenerationRequest))
+@given(values(request.GenerationRequest))
 def test_every_kind_of_request_comes_back(asked: request.GenerationRequest) -> None:
     assert decode_request(encode_request(asked)) == asked
 
 
-@given(any_of(request.Prompt), st.none() | any_of(request.Constraint))
+@given(values(request.Prompt), st.none() | values(request.Constraint))
 def test_every_prompt_and_constraint_comes_back(
     prompt: request.Prompt, constraint: request.Constraint | None
 ) -> None:
@@ -57,7 +69,7 @@ def test_every_prompt_and_constraint_comes_back(
     assert decode_request(encode_request(asked)) == asked
 
 
-@given(st.lists(st.tuples(TEXT, TEXT)).map(tuple))
+@given(values(tuple[tuple[str, str], ...]))
 def test_labels_come_back(labels: tuple[tuple[str, str], ...]) -> None:
     assert decode_labels(encode_labels(labels)) == labels
 

@@ -1,0 +1,100 @@
+"""Owns the application: which dialects and probes are served, built from settings and one service.
+
+A factory: nothing exists before it is called, and two applications in one process share nothing.
+"""
+
+from dataclasses import dataclass
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware.exceptions import ExceptionMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from edge.http.body import BodyLimits
+from edge.http.lifecycle import Lifecycle
+from edge.http.middleware import Logger, RequestBoundary
+from edge.http.problem_responses import problem_response
+from edge.http.sse_response import SseTiming
+from edge.protocol.problems import Problem
+from edge.replicate.requests import PublicUrls
+from edge.replicate.routes import ReplicateApi, ReplicateOptions
+from edge.replicate.tokens import StreamTokens
+from edge.settings import Settings
+from edge.upstream.connection import Upstream
+from edge.upstream.port import UpstreamHealth
+
+
+@dataclass(frozen=True, slots=True)
+class Probes:
+    """Liveness and readiness."""
+
+    health: UpstreamHealth
+    lifecycle: Lifecycle
+
+    async def healthz(self, request: Request) -> Response:
+        """Answer that the process is alive. It asks nobody."""
+        return JSONResponse({"status": "ok"}, headers={"cache-control": "no-store"})
+
+    async def readyz(self, request: Request) -> Response:
+        """Answer whether new traffic should come here: not when draining or without the service."""
+        if self.lifecycle.is_draining:
+            return problem_response(Problem("Not ready", 503, "This edge is stopping."))
+        if not await self.health.is_serving():
+            return problem_response(Problem("Not ready", 503, "The generation service is not serving."))
+        return JSONResponse({"status": "ok"}, headers={"cache-control": "no-store"})
+
+
+def create_app(
+    settings: Settings, upstream: Upstream, lifecycle: Lifecycle, secret: bytes, log: Logger
+) -> ASGIApp:
+    """Return the application that serves `upstream`."""
+    replicate = ReplicateApi(
+        upstream,
+        ReplicateOptions(
+            tokens=StreamTokens(secret),
+            urls=PublicUrls(settings.public_base(), settings.proxies()),
+            body=BodyLimits(settings.body_max_bytes, settings.body_deadline),
+            timing=SseTiming(
+                keepalive=settings.keepalive,
+                send_deadline=settings.send_deadline,
+                hold_after_end=settings.hold_after_done,
+                closing_spread=settings.drain_spread,
+            ),
+        ),
+        lifecycle,
+    )
+    probes = Probes(upstream.health, lifecycle)
+    app = _Application(
+        routes=[
+            Route("/healthz", probes.healthz),
+            Route("/readyz", probes.readyz),
+            *replicate.routes(),
+        ],
+        exception_handlers={HTTPException: _http_problem},
+    )
+    app.router.redirect_slashes = False
+    return RequestBoundary(app, log)
+
+
+class _Application(Starlette):
+    """Starlette without its own outermost layer, which would answer a fault before ours sees it."""
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """Return the router with the handlers for routing's own refusals."""
+        return ExceptionMiddleware(self.router, handlers=self.exception_handlers)
+
+
+async def _http_problem(request: Request, error: Exception) -> Response:
+    """Answer for routing: an unknown path, a method that a path does not have, and OPTIONS."""
+    assert isinstance(error, HTTPException)
+    if error.status_code == 405 and request.method == "OPTIONS":
+        return Response(None, 204, {"allow": f"{(error.headers or {}).get('Allow', '')}, OPTIONS"})
+    if error.status_code == 404:
+        return problem_response(Problem("Not found", 404, "There is nothing at this path."))
+    if error.status_code == 405:
+        problem = Problem("Method not allowed", 405, "This path has no such method.")
+        return problem_response(problem, error.headers)
+    return problem_response(Problem("Request refused", error.status_code, error.detail), error.headers)

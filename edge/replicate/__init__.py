@@ -1,0 +1,1 @@
+"""The Replicate-compatible prediction API."""

@@ -1,0 +1,225 @@
+"""Owns the edge's settings: the only module that reads the environment.
+
+Every field is an environment variable `EDGE_` + its name. An unknown `EDGE_` variable stops the
+start, since a setting that is misspelt is a setting that is not applied. Durations are written
+`250ms`, `15s`, `5m`, `1h`, or as plain seconds.
+"""
+
+import difflib
+import ipaddress
+import os
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from edge.protocol.forwarded import TrustedProxies, parse_networks
+from edge.protocol.public_url import PublicBase, PublicUrlError, parse_public_base
+
+PREFIX: Final = "EDGE_"
+
+_DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)?")
+_UNITS_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
+
+
+class SettingsError(Exception):
+    """The environment cannot be taken; the message is for whoever starts the edge."""
+
+
+def _parse_duration(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    match = _DURATION.fullmatch(value.strip())
+    if match is None:
+        raise ValueError("write a duration as 250ms, 15s, 5m or 1h")
+    return timedelta(seconds=float(match[1]) * _UNITS_S[match[2]])
+
+
+def _parse_list(value: object) -> object:
+    if isinstance(value, str):
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+    return value
+
+
+Duration = Annotated[timedelta, BeforeValidator(_parse_duration)]
+_ZERO: Final = timedelta(0)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+_HOUR: Final = timedelta(hours=1)
+
+
+class Settings(BaseSettings):
+    """Everything that can be set about one edge process."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, frozen=True, extra="forbid", use_attribute_docstrings=True
+    )
+
+    host: str = "127.0.0.1"
+    """Address to listen on. Only loopback addresses are taken as long as there are no API tokens."""
+
+    port: Annotated[int, Field(ge=0, le=65535)] = 8080
+    """Port to listen on; 0 takes a free one and prints it."""
+
+    service_address: str = "127.0.0.1:50051"
+    """Where the gRPC service is: `host:port`, or `unix:/path`."""
+
+    public_url: str = ""
+    """Base of the URLs in answers, like `https://example.com/llm`. Empty: as each request says."""
+
+    trusted_proxies: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_parse_list)] = ()
+    """Addresses and networks, by comma, whose `Forwarded` and `X-Forwarded-*` headers are believed."""
+
+    keepalive: Annotated[Duration, Field(ge=_MILLISECOND, le=timedelta(seconds=25))] = timedelta(seconds=15)
+    """Longest silence on a live stream. Replicate's Python client gives up after 30 s."""
+
+    hold_after_done: Annotated[Duration, Field(ge=_ZERO, le=_HOUR)] = timedelta(seconds=30)
+    """How long a stream stays open after its last event, for the reader to close first."""
+
+    send_deadline: Annotated[Duration, Field(ge=_MILLISECOND, le=_HOUR)] = timedelta(seconds=20)
+    """How long a stream's reader may take nothing before it is dropped. It can resume."""
+
+    retry_budget: Annotated[Duration, Field(ge=_ZERO, le=_HOUR)] = timedelta(seconds=30)
+    """How long a stream whose service is gone keeps trying, counted from its last event."""
+
+    call_deadline: Annotated[Duration, Field(ge=_MILLISECOND, le=_HOUR)] = timedelta(seconds=10)
+    """For one call to the service, beside the wait it may ask for."""
+
+    call_retry_budget: Annotated[Duration, Field(ge=_ZERO, le=_HOUR)] = timedelta(seconds=5)
+    """How long one call is tried again while the service is gone, before the caller is told 503."""
+
+    body_max_bytes: Annotated[int, Field(ge=1024, le=7 * 1024 * 1024)] = 1024 * 1024
+    """Largest request body; below the 8 MiB that a gRPC message may have."""
+
+    body_deadline: Annotated[Duration, Field(ge=_MILLISECOND, le=_HOUR)] = timedelta(seconds=20)
+    """For a request body to arrive."""
+
+    header_deadline: Annotated[Duration, Field(ge=_MILLISECOND, le=_HOUR)] = timedelta(seconds=10)
+    """For a request's headers to arrive."""
+
+    idle: Annotated[Duration, Field(ge=timedelta(seconds=1), le=_HOUR)] = timedelta(seconds=5)
+    """How long a connection may wait for its next request; rounded to whole seconds."""
+
+    drain_notice: Annotated[Duration, Field(ge=_ZERO, le=_HOUR)] = _ZERO
+    """At shutdown, between `/readyz` saying no and streams being told to go. Behind a load balancer,
+    as long as it takes to notice: 5s suits Kubernetes."""
+
+    drain_spread: Annotated[Duration, Field(ge=_ZERO, le=_HOUR)] = timedelta(seconds=3)
+    """At shutdown, streams end at random moments within it."""
+
+    drain_deadline: Annotated[Duration, Field(ge=timedelta(seconds=1), le=_HOUR)] = timedelta(seconds=10)
+    """At shutdown, for what is still being answered; rounded to whole seconds. Then it is cut."""
+
+    stream_secret: SecretStr = SecretStr("")
+    """Secret that signs stream URLs, at least 16 bytes; the same on all edges. Empty: the file's."""
+
+    stream_secret_file: Path = Path("var/edge_stream_secret")
+    """File of the secret, made with a random one and mode 0600 when it is missing."""
+
+    log_format: Literal["console", "json"] = "console"
+    """`console` for people, `json` for one JSON object a line."""
+
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """Least level that is logged."""
+
+    @field_validator("host")
+    @classmethod
+    def _check_host(cls, value: str) -> str:
+        if value == "localhost":
+            return value
+        try:
+            is_loopback = ipaddress.ip_address(value).is_loopback
+        except ValueError:
+            raise ValueError("give an IP address, or localhost") from None
+        if not is_loopback:
+            raise ValueError(
+                f"{value} can be reached from elsewhere, and there are no API tokens yet; listen on 127.0.0.1"
+                " and put a proxy that authenticates in front"
+            )
+        return value
+
+    @field_validator("public_url")
+    @classmethod
+    def _check_public_url(cls, value: str) -> str:
+        if value:
+            try:
+                parse_public_base(value)
+            except PublicUrlError as error:
+                raise ValueError(str(error)) from None
+        return value
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _check_proxies(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        parse_networks(value)
+        return value
+
+    @field_validator("stream_secret")
+    @classmethod
+    def _check_secret(cls, value: SecretStr) -> SecretStr:
+        if 0 < len(value.get_secret_value().encode()) < 16:
+            raise ValueError("needs at least 16 bytes")
+        return value
+
+    def public_base(self) -> PublicBase | None:
+        """Return the configured base, if there is one."""
+        return parse_public_base(self.public_url) if self.public_url else None
+
+    def proxies(self) -> TrustedProxies:
+        """Return whose forwarding headers are believed."""
+        return TrustedProxies(parse_networks(self.trusted_proxies))
+
+
+def load_settings(environment: Mapping[str, str] | None = None) -> Settings:
+    """Return the settings of the environment (by default the process's). Raises SettingsError."""
+    known = {PREFIX + name.upper() for name in Settings.model_fields}
+    given = os.environ if environment is None else environment
+    for name in sorted(given):
+        if name.upper().startswith(PREFIX) and name.upper() not in known:
+            near = difflib.get_close_matches(name.upper(), sorted(known), n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise SettingsError(f"unknown setting {name}{hint}")
+    try:
+        if environment is None:
+            return Settings()
+        fields = {
+            name: given[PREFIX + name.upper()]
+            for name in Settings.model_fields
+            if PREFIX + name.upper() in given
+        }
+        return Settings.model_validate(fields)
+    except ValidationError as error:
+        lines = (f"{PREFIX}{str(fault['loc'][0]).upper()}: {fault['msg']}" for fault in error.errors())
+        raise SettingsError("\n".join(lines)) from None
+
+
+def describe(settings: Settings) -> str:
+    """Return the settings as `NAME=value` lines, secrets hidden."""
+    return "\n".join(
+        f"{PREFIX}{name.upper()}={_written(getattr(settings, name))}" for name in Settings.model_fields
+    )
+
+
+def markdown() -> str:
+    """Return the settings as a Markdown table, from the fields and their docstrings."""
+    rows = ["| Variable | Default | Meaning |", "|---|---|---|"]
+    for name, spec in Settings.model_fields.items():
+        meaning = " ".join((spec.description or "").split())
+        rows.append(f"| `{PREFIX}{name.upper()}` | `{_written(spec.default)}` | {meaning} |")
+    return "\n".join(rows) + "\n"
+
+
+def _written(value: object) -> str:
+    match value:
+        case timedelta():
+            seconds = value.total_seconds()
+            return f"{seconds:g}s" if seconds >= 1 or not seconds else f"{seconds * 1000:g}ms"
+        case tuple():
+            return ",".join(map(str, value))
+        case SecretStr():
+            return "(set)" if value.get_secret_value() else ""
+        case _:
+            return str(value)

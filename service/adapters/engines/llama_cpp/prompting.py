@@ -1,0 +1,87 @@
+"""Prompts to the ids that llama.cpp is fed.
+
+Owns the model's tokenizer as the prompt code sees it. The library tokenises; whether it wants a
+BOS is seen by asking, as a file's metadata may leave that open.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from service.adapters.engines.llama_cpp import convert
+from service.adapters.engines.llama_cpp.gguf_file import Value
+from service.adapters.engines.llama_cpp.loopback import Loopback, LoopbackError
+from service.adapters.engines.llama_cpp.vocabulary import Vocabulary
+from service.adapters.prompts.chat_template import ChatTemplate
+from service.adapters.prompts.special_ids import Segment, checked_ids, segment_ids
+from service.domain.request import ChatPrompt, Prompt, TextPrompt, TokenPrompt
+from service.ports.engine import PromptError
+
+_TEMPLATE_KEY = "tokenizer.chat_template"
+_LEAD = "\n"
+"""Text that no tokenizer merges with what follows; it takes the blank that sentencepiece adds."""
+
+
+class Prompting:
+    """Turn prompts into ids. Thread-safe."""
+
+    def __init__(self, loopback: Loopback, vocabulary: Vocabulary, metadata: dict[str, Value]) -> None:
+        """Ask the library what it does. Raises LoopbackError and ChatTemplateError."""
+        self._loopback = loopback
+        self._vocabulary = vocabulary
+        plain, with_own = (self._ask(_LEAD, special=False, own=own) for own in (False, True))
+        self._bos = with_own[0] if len(with_own) > len(plain) and with_own[0] not in plain[:1] else None
+        self._lead = plain
+        source = metadata.get(_TEMPLATE_KEY)
+        self._template = (
+            ChatTemplate(
+                source.decode("utf-8", "replace"),
+                bos_text=vocabulary.bos,
+                eos_text=vocabulary.eos,
+                special_tokens=vocabulary.special.values(),
+            )
+            if isinstance(source, bytes) and source
+            else None
+        )
+
+    @property
+    def has_template(self) -> bool:
+        """Whether messages can be rendered."""
+        return self._template is not None
+
+    def ids(self, prompt: Prompt, continuation: str) -> tuple[int, ...]:
+        """Return what is fed for `prompt` and then `continuation`. Raises PromptError."""
+        try:
+            ids = self._prompt_ids(prompt)
+            if continuation:
+                ids += tuple(self._tokenize(continuation, parse_special=False, at_start=False))
+        except LoopbackError as error:
+            raise PromptError("the prompt could not be tokenised") from error
+        return ids
+
+    def _prompt_ids(self, prompt: Prompt) -> tuple[int, ...]:
+        segments: tuple[Segment, ...] = ()
+        match prompt:
+            case TokenPrompt(token_ids):
+                return checked_ids(token_ids, self._vocabulary.size)
+            case TextPrompt(text):
+                segments = (Segment(text, special=True),)
+            case ChatPrompt(messages):
+                if self._template is None:
+                    raise PromptError("this model has no chat template: send a text prompt")
+                segments = self._template.render(messages)
+            case _ as unreachable:
+                assert_never(unreachable)
+        return checked_ids(segment_ids(segments, self._tokenize, self._bos), self._vocabulary.size)
+
+    def _tokenize(self, text: str, *, parse_special: bool, at_start: bool) -> list[int]:
+        if at_start or not self._vocabulary.space_prefix:
+            return self._ask(text, special=parse_special, own=False)
+        ids = self._ask(_LEAD + text, special=parse_special, own=False)
+        if ids[: len(self._lead)] == self._lead:
+            return ids[len(self._lead) :]
+        return self._ask(text, special=parse_special, own=False)
+
+    def _ask(self, text: str, *, special: bool, own: bool) -> list[int]:
+        body = {"content": text, "parse_special": special, "add_special": own}
+        return convert.token_list(self._loopback.post("/tokenize", body))

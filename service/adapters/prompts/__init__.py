@@ -1,0 +1,1 @@
+"""Prompts to token ids: chat templates and special tokens, the same for every engine."""

@@ -1,0 +1,162 @@
+"""The service's one place that knows all parts: builds them from settings, starts and stops them.
+
+Start order: store, engine, predictions (which take up what was left unfinished), RPC. Stop order,
+on SIGTERM or SIGINT: health says no, new work is refused, running predictions get the drain time,
+streams end so that readers can resume, then engine and store are closed. A second signal exits at
+once.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import structlog
+import uvloop
+
+from service import settings as settings_module
+from service.adapters.stores.memory import MemoryStore
+from service.adapters.stores.sqlite import SqliteStore
+from service.adapters.system_clock import SystemClock
+from service.domain.errors import StoreUnavailable
+from service.logs import LogSettings, configure
+from service.model_fetch import FetchError, fetch
+from service.ports.store import PredictionStore
+from service.rpc.server import CannotListen, RpcServer, ServerOptions
+from service.runtime.dispatcher import Dispatcher, DispatcherSettings
+from service.runtime.engine_process import EngineProcess, EngineProcessSettings
+from service.runtime.models import Models
+from service.runtime.predictions import Predictions, PredictionSettings
+from service.runtime.retention import RetentionSettings, keep_clean
+from service.settings import Settings, SettingsError
+
+log = structlog.get_logger()
+
+
+@asynccontextmanager
+async def open_store(settings: Settings) -> AsyncGenerator[PredictionStore, None]:
+    """Open the store that the settings name.
+
+    Raises:
+        StoreUnavailable: the file cannot be used; the message says why.
+    """
+    if settings.store == "memory":
+        async with MemoryStore() as memory:
+            yield memory
+        return
+    path = Path(settings.store_path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    async with SqliteStore(path) as sqlite:
+        yield sqlite
+
+
+def engine_settings(settings: Settings) -> dict[str, object]:
+    """Return what the adapter is told.
+
+    Raises:
+        FetchError: the demo model is wanted and cannot be had.
+    """
+    shared: dict[str, object] = {
+        "slots": settings.engine_slots,
+        "context_tokens": settings.engine_context_tokens,
+        **settings.engine_options,
+    }
+    if settings.engine == "scripted":
+        return shared
+    path = settings.model_path or str(fetch())
+    threads = settings.engine_threads or None
+    return {"model_path": path, "threads": threads, "batch_tokens": settings.engine_batch_tokens, **shared}
+
+
+async def serve(settings: Settings) -> None:
+    """Run the service until it has been told to stop and has drained.
+
+    Raises:
+        CannotListen, StoreUnavailable, FetchError: it cannot start; the text says what to do.
+    """
+    clock = SystemClock()
+    limits = PredictionSettings(
+        readers_limit=settings.readers_limit,
+        run_limit=settings.run_limit,
+        attach_grace=settings.attach_grace,
+    )
+    host = EngineProcess(
+        EngineProcessSettings(
+            engine=settings.engine,
+            engine_settings=engine_settings(settings),
+            hang_limit=settings.hang_limit,
+        ),
+        on_log=lambda line: log.debug("engine_log", **{"content.line": line}),
+    )
+    async with open_store(settings) as store:
+        predictions = Predictions(store, clock, limits)
+        queue = DispatcherSettings(queue_limit=settings.queue_limit, claim_limit=settings.claim_limit)
+        name = settings.model_name
+        dispatchers = {name: Dispatcher(name, host, store, predictions.writer, clock, queue)}
+        predictions.serve(dispatchers)
+        server = RpcServer(predictions, Models(dispatchers), clock, _server_options(settings))
+        retention = RetentionSettings(settings.retention_data, settings.retention_record)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(dispatchers[name].run)
+            tasks.start_soon(predictions.run)
+            tasks.start_soon(keep_clean, store, clock, retention)
+            await tasks.start(server.run)
+            await _wait_for_signal()
+            log.info("draining")
+            tasks.start_soon(_exit_at_second_signal)
+            await server.drain(settings.drain)
+            tasks.cancel_scope.cancel()
+    log.info("stopped")
+
+
+def _server_options(settings: Settings) -> ServerOptions:
+    return ServerOptions(
+        host=settings.host,
+        port=settings.port,
+        allow_public=settings.allow_public,
+        stall_limit=settings.stall_limit,
+        keepalive_time=settings.keepalive_time,
+        keepalive_timeout=settings.keepalive_timeout,
+        min_ping_interval=settings.min_ping_interval,
+    )
+
+
+async def _wait_for_signal() -> None:
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async for _ in signals:
+            return
+
+
+async def _exit_at_second_signal() -> None:
+    await _wait_for_signal()
+    log.warning("stopped_at_once")
+    os._exit(1)
+
+
+def main() -> None:
+    """Run the service; exit 2 with a readable reason if it cannot start."""
+    try:
+        settings = settings_module.load()
+    except SettingsError as error:
+        sys.exit(f"{error}\nSee docs/configuration.md.")
+    if "--print-config" in sys.argv[1:]:
+        sys.stdout.write(settings_module.describe(settings))
+        return
+    configure(LogSettings(settings.log_format, settings.log_level, settings.log_content))
+    try:
+        anyio.run(serve, settings, backend_options={"loop_factory": uvloop.new_event_loop})
+    except* (CannotListen, StoreUnavailable, FetchError) as group:
+        reasons = [str(error) for error in _leaves(group)]
+        sys.exit("\n".join(reasons))
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
+    found: list[BaseException] = []
+    for error in group.exceptions:
+        found += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
+    return found

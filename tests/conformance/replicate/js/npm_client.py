@@ -1,0 +1,54 @@
+"""Replicate's npm client as a process: installed once from the lock file, one run a case."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+FOLDER = Path(__file__).parent
+INSTALL_S = 110
+RUN_S = 30
+
+
+@dataclass(frozen=True)
+class Report:
+    """What one case printed."""
+
+    result: Any
+    error: dict[str, Any] | None
+    calls: list[dict[str, Any]]
+
+
+async def run_case(case: str, base_url: str, **argument: object) -> Report:
+    """Run one case of `run.mjs`."""
+    command = ["node", "run.mjs", case, f"{base_url}/v1", json.dumps(argument)]
+    with anyio.fail_after(RUN_S):
+        done = await anyio.run_process(command, cwd=FOLDER, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    printed = json.loads(done.stdout)
+    return Report(printed.get("result"), printed.get("error"), printed["calls"])
+
+
+async def install() -> None:
+    """Install the locked packages unless they are there. Without Node.js skip, but never in CI."""
+    if shutil.which("node") is None or shutil.which("npm") is None:
+        reason = "Node.js and npm are needed for Replicate's npm client"
+        if os.environ.get("CI") and not os.environ.get("TAILRACE_NO_NODE"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    lock = hashlib.sha256((FOLDER / "package-lock.json").read_bytes()).hexdigest()
+    mark = FOLDER / "node_modules" / ".tailrace-lock"
+    if mark.exists() and mark.read_text() == lock:
+        return
+    with anyio.fail_after(INSTALL_S):
+        done = await anyio.run_process(["npm", "ci"], cwd=FOLDER, check=False)
+    assert done.returncode == 0, (done.stdout + done.stderr).decode()
+    mark.write_text(lock)

@@ -1,0 +1,13 @@
+"""Fixtures of all tests. Before anything else: gRPC's fork handlers are switched off, as `service` does."""
+
+import os
+
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> tuple[str, dict[str, object]]:
+    """Run async tests on asyncio: grpc.aio has no other. For the session, so that modules may share processes."""
+    return "asyncio", {}
