@@ -7,6 +7,9 @@ cancellation it is (https://github.com/grpc/grpc/issues/36193). So it tries to a
 the peer is gone, and re-raises: a handler that swallows the cancellation leaks
 (https://github.com/grpc/grpc/issues/43360).
 
+Bytes that are no message of the method's type are bad input like any other: left to itself, gRPC
+answers UNKNOWN with the parser's own text.
+
 Health checks and reflection pass untouched: other protocols, with rules of their own.
 """
 
@@ -21,9 +24,11 @@ from typing import Any, NoReturn, TypeVar
 import anyio
 import grpc
 import structlog
+from google.protobuf.message import DecodeError
 
 from protos.metadata import REQUEST_ID, TRACEPARENT
-from service.domain.errors import Draining, TailraceError
+from service.domain.errors import Draining, InvalidRequest, TailraceError
+from service.domain.request import FieldViolation
 from service.ports.clock import Clock
 from service.rpc.status import INTERNAL, status_of
 
@@ -39,6 +44,9 @@ DEADLINE_SLACK_S = 0.05
 1 %: a cancellation so shortly before the deadline is the deadline."""
 _TRACE_ID = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 
+UNREADABLE = InvalidRequest((
+    FieldViolation("request", "is no message of this method: cut off, or with text that is not UTF-8"),
+))
 Metadata = Sequence[tuple[str, str | bytes]]
 T = TypeVar("T")
 
@@ -60,14 +68,15 @@ class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc is unt
 
         async def call(request: Any, context: grpc.aio.ServicerContext) -> Any:
             _bind(details.invocation_metadata or ())
-            return await self._run(details.method, context, inner(request, context))
+            body = _refuse() if request is UNREADABLE else inner(request, context)
+            return await self._run(details.method, context, body)
 
         make = (
             grpc.unary_stream_rpc_method_handler
             if handler.response_streaming
             else grpc.unary_unary_rpc_method_handler
         )
-        return make(call, handler.request_deserializer, handler.response_serializer)
+        return make(call, _reading(handler.request_deserializer), handler.response_serializer)
 
     async def _run(self, method: str, context: grpc.aio.ServicerContext, body: Awaitable[T]) -> T:
         began = self._clock.monotonic()
@@ -104,6 +113,22 @@ class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc is unt
             if self._clock.monotonic() - began >= limit_s - slack_s:
                 return "DEADLINE_EXCEEDED", "deadline"
         return "CANCELLED", "canceled"
+
+
+def _reading(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    """Return a deserializer that gives UNREADABLE instead of raising."""
+
+    def read(data: bytes) -> Any:
+        try:
+            return deserialize(data)
+        except DecodeError:
+            return UNREADABLE
+
+    return read
+
+
+async def _refuse() -> NoReturn:
+    raise UNREADABLE
 
 
 async def _abort(context: grpc.aio.ServicerContext, error: TailraceError) -> NoReturn:
