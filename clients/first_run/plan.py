@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-DEFAULT_PROMPT = "Why do rivers run to the sea? Answer in two or three sentences."
+DEFAULT_PROMPT = "Explain in three sentences what a river is."
 DEFAULT_SERVICE_PORT = 50051
 DEFAULT_EDGE_PORT = 8080
 DEFAULT_MODEL = "local/smollm2-135m-instruct"
@@ -64,7 +64,7 @@ class Plan:
     @property
     def first_input(self) -> dict[str, Any]:
         """The first prediction's input."""
-        return {"prompt": self.prompt, "max_tokens": 128, "temperature": 0.2}
+        return {"prompt": self.prompt, "max_tokens": 128, "temperature": 0}
 
     def with_model(self, path: str) -> Plan:
         """Return the plan with the model's file filled in."""

@@ -103,7 +103,8 @@ class Dispatcher:
         self._running: dict[str, _Running] = {}
         self._job_of: dict[str, str] = {}
         self._run_seconds: deque[float] = deque([5.0], maxlen=RUNS_REMEMBERED)
-        self._changed = anyio.Event()
+        self.change = anyio.Event()
+        """Set at the next change of `state`, then replaced."""
         self._tasks: TaskGroup | None = None
         self._paused = False
 
@@ -116,10 +117,6 @@ class Dispatcher:
     def waiting(self) -> int:
         """Predictions that wait for a slot, with those being admitted."""
         return len(self._queue) + len(self._continuing) + self._reserved
-
-    async def changed(self) -> None:
-        """Wait for the next change of `state`."""
-        await self._changed.wait()
 
     # -- admission ------------------------------------------------------------------------------
 
@@ -171,13 +168,13 @@ class Dispatcher:
                     raise InvalidRequest((FieldViolation("prompt", str(error)),)) from error
                 except EngineNotReady:
                     if self.state is ModelState.READY:
-                        await self.changed()
+                        await self.change.wait()
         raise self._not_ready()
 
     async def _ready_info(self) -> EngineInfo:
         with anyio.move_on_after(ENGINE_WAIT.total_seconds()):
             while self.state is not ModelState.READY and self.state is not ModelState.FAILED:
-                await self.changed()
+                await self.change.wait()
         if self.info is None or self.state is not ModelState.READY:
             raise self._not_ready()
         return self.info
@@ -398,8 +395,8 @@ class Dispatcher:
 
     def _set_state(self, state: ModelState) -> None:
         self.state = state
-        changed, self._changed = self._changed, anyio.Event()
-        changed.set()
+        change, self.change = self.change, anyio.Event()
+        change.set()
 
 
 def _ending(event: JobEnded) -> Ending:

@@ -54,15 +54,16 @@ class Models:
         return await self._find(name).count(prompt)
 
     async def changed(self) -> None:
-        """Wait until some model's state changes."""
+        """Wait until some model's state changes; a change after this was called is never missed."""
+        changes = [dispatcher.change for dispatcher in self._dispatchers.values()]
         async with anyio.create_task_group() as tasks:
 
-            async def wait(dispatcher: Dispatcher) -> None:
-                await dispatcher.changed()
+            async def wait(change: anyio.Event) -> None:
+                await change.wait()
                 tasks.cancel_scope.cancel()
 
-            for dispatcher in self._dispatchers.values():
-                tasks.start_soon(wait, dispatcher)
+            for change in changes:
+                tasks.start_soon(wait, change)
 
     def _find(self, name: str) -> Dispatcher:
         dispatcher = self._dispatchers.get(name)
