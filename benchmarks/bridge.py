@@ -101,9 +101,7 @@ async def measure_saturated(size: BridgeSize, folder: Path, say: Say) -> Finding
 async def _start(
     stack: AsyncExitStack, folder: Path, options: str, *arguments: str
 ) -> tuple[Reference, Bridge]:
-    reference = await stack.enter_async_context(
-        running_reference("benchmarks.one_process", *arguments)
-    )
+    reference = await stack.enter_async_context(running_reference("benchmarks.one_process", *arguments))
     bridge = await stack.enter_async_context(
         running_bridge(folder, engine_slots=str(SLOTS), engine_options=options)
     )
@@ -127,9 +125,7 @@ async def _rounds(
 
 
 def _plan(streams: int, tokens: int, *, window_s: float = 0, tick_s: float = 0) -> Plan:
-    return Plan(
-        "", "replicate", bodies(streams, tokens), piece_mark=MARK, window_s=window_s, tick_s=tick_s
-    )
+    return Plan("", "replicate", bodies(streams, tokens), piece_mark=MARK, window_s=window_s, tick_s=tick_s)
 
 
 def bodies(streams: int, tokens: int) -> list[dict[str, object]]:
@@ -155,9 +151,7 @@ def _judge_paced(name: str, found: list[tuple[LoadReport, LoadReport]], *, main:
     ]
     for percent in (50, 99):
         late = [tuple(_late_ms(window, percent) for window in side) for side in windows]
-        comparisons.append(
-            Comparison(f"lateness p{percent}, {name}", "ms", late[0], late[1], REFERENCE)
-        )
+        comparisons.append(Comparison(f"lateness p{percent}, {name}", "ms", late[0], late[1], REFERENCE))
     if not main:
         return Findings(tuple(comparisons))
     amounts = tuple(

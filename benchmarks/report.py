@@ -20,11 +20,11 @@ def render(findings: Findings, machine: str) -> str:
     """Return the report: ratios first, then absolute numbers under the machine's name."""
     parts = []
     if findings.comparisons:
-        rows = [
+        judged = [
             (c.what, number(c.ratio), f"{number(c.spread[0])} to {number(c.spread[1])}", *_aim(c))
             for c in findings.comparisons
         ]
-        parts.append(table(("ratio, ours ÷ reference", "median", "rounds", "aim", "met"), rows))
+        parts.append(table(("ratio, ours ÷ reference", "median", "rounds", "aim", "met"), judged))
     parts.append(f"Absolute numbers, medians, on {machine}:")
     if findings.comparisons:
         rows = [

@@ -48,7 +48,7 @@ class Bridge:
 @asynccontextmanager
 async def running_bridge(folder: Path, **settings: str) -> AsyncGenerator[Bridge, None]:
     """Run a service with `settings` and an edge with none but its defaults, each with its log."""
-    folder.mkdir(parents=True, exist_ok=True)
+    await anyio.Path(folder).mkdir(parents=True, exist_ok=True)
     async with running_service(folder, **settings) as service:
         async with running_edge(folder, service.address) as edge:
             yield Bridge(service, edge)
@@ -68,11 +68,13 @@ class Reference:
 async def running_reference(module: str, *arguments: str) -> AsyncGenerator[Reference, None]:
     """Run `python -m module`, whose first line of output is JSON: its url, and headers if it needs any.
 
+    It ends when its standard input does, so also when this process is killed.
+
     Raises CannotStart.
     """
     command = [sys.executable, "-m", module, *arguments]
     process = await anyio.open_process(
-        command, stdin=subprocess.DEVNULL, stderr=None, cwd=ROOT, start_new_session=True
+        command, stdin=subprocess.PIPE, stderr=None, cwd=ROOT, start_new_session=True
     )
     try:
         assert process.stdout is not None

@@ -81,6 +81,7 @@ class Submit(msgspec.Struct, array_like=True, frozen=True, tag="submit"):
     token_ids: tuple[int, ...]
     token_ids_exact: bool
     generated_tokens: int
+    replay: bool
 
 
 class Cancel(msgspec.Struct, array_like=True, frozen=True, tag="cancel"):
@@ -306,6 +307,7 @@ def job_to_frame(job: HostJob) -> Submit:
         token_ids=job.token_ids,
         token_ids_exact=job.token_ids_exact,
         generated_tokens=job.generated_tokens,
+        replay=job.replay,
     )
 
 
@@ -327,4 +329,5 @@ def job_from_frame(frame: Submit) -> HostJob:
         token_ids=frame.token_ids,
         token_ids_exact=frame.token_ids_exact,
         generated_tokens=frame.generated_tokens,
+        replay=frame.replay,
     )

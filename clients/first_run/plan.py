@@ -36,6 +36,8 @@ class Plan:
     engine: str
     prompt: str
     once: bool
+    logs: Path
+    """Folder of the processes' logs."""
     env: Mapping[str, str]
     """For the processes."""
 
@@ -73,7 +75,7 @@ class Plan:
 
 def make_plan(environ: Mapping[str, str]) -> Plan:
     """Read our variables. Raises PlanError for one that makes no sense."""
-    env = {k: v for k, v in environ.items() if k not in ("MODEL", "PROMPT", "ONCE")}
+    env = {k: v for k, v in environ.items() if k not in ("MODEL", "PROMPT", "ONCE", "LOG_DIR")}
     path = environ.get("MODEL") or environ.get("SERVICE_MODEL_PATH", "")
     if path:
         if not Path(path).exists():
@@ -104,6 +106,7 @@ def make_plan(environ: Mapping[str, str]) -> Plan:
         engine=environ.get("SERVICE_ENGINE", "llama_cpp"),
         prompt=environ.get("PROMPT") or DEFAULT_PROMPT,
         once=environ.get("ONCE", "0") not in ("", "0"),
+        logs=Path(environ.get("LOG_DIR") or "var/log"),
         env=env,
     )
 

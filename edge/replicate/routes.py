@@ -176,9 +176,7 @@ class ReplicateApi:
     ) -> ASGIApp:
         source = None
         if found is not None and request is not None:
-            source = self._upstream.predictions.open_stream(
-                found, cursor.sequence, caller=caller_of(request)
-            )
+            source = self._upstream.predictions.open_stream(found, cursor.sequence, caller=caller_of(request))
         return SseResponse(
             source,
             ReplicateStream(created_s, cursor),

@@ -103,9 +103,12 @@ class Worker:
             error = "the engine has no slot for this job"
             self._outbox.ended(JobEnded(job.id, EndReason.FAILED, error=error))
             return
-        running = WorkerJob(job, engine, info, self._outbox, self._forget)
+        running = WorkerJob(job, engine, info, self._outbox, self._forget, self._prepare)
         self._jobs[job.id] = running
-        self._prompts.run(running.prepare, running.fail)
+        self._prepare(running)
+
+    def _prepare(self, job: WorkerJob) -> None:
+        self._prompts.run(job.prepare, job.fail)
 
     def _forget(self, job_id: str) -> None:
         del self._jobs[job_id]

@@ -49,8 +49,6 @@ class Capability(Enum):
     REGEX = "regex"
     GRAMMAR = "grammar"
     LOGPROBS = "logprobs"
-    CONTINUE_CONSTRAINT = "continue_constraint"
-    """Can go on inside a constrained output after a restart."""
 
 
 @dataclass(frozen=True, slots=True)

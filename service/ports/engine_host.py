@@ -31,6 +31,8 @@ class HostJob:
     token_ids_exact: bool = False
     generated_tokens: int = 0
     """Tokens already generated for `text`; counts towards min_tokens."""
+    replay: bool = False
+    """Generate `text` again, unseen, instead of feeding it; fed after all if that diverges."""
 
 
 @dataclass(frozen=True, slots=True)

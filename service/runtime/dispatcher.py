@@ -18,7 +18,13 @@ import structlog
 from anyio.abc import TaskGroup
 
 from service.domain.admission import check_queue, check_request, token_budget
-from service.domain.continuation import ending_instead, exact_token_ids, logged_text
+from service.domain.continuation import (
+    ending_instead,
+    exact_token_ids,
+    logged_text,
+    with_seed,
+    worth_replaying,
+)
 from service.domain.errors import EngineNotReady, InvalidRequest, PredictionNotFound, StoreUnavailable
 from service.domain.events import FinishReason, Output, Started, Status, Usage
 from service.domain.lifecycle import Ending
@@ -278,14 +284,11 @@ class Dispatcher:
                 return
 
     def _ending_instead(self, live: LivePrediction) -> Ending | None:
-        assert live.record.request is not None and self.info is not None
         return ending_instead(
-            live.record.request,
             generated_tokens=live.record.usage.output_tokens,
             budget_tokens=self._budget(live),
             stale_claims=live.stale_claims,
             claim_limit=self._settings.claim_limit,
-            capabilities=self.info.capabilities,
         )
 
     def _budget(self, live: LivePrediction) -> int:
@@ -301,12 +304,13 @@ class Dispatcher:
         ids = exact_token_ids(live.decided)
         job = HostJob(
             id=f"{live.id}.{live.record.epoch}",
-            request=request,
+            request=with_seed(request, live.id),
             max_tokens=self._budget(live) - generated,
             text=logged_text(live.decided),
             token_ids=ids or (),
             token_ids_exact=ids is not None,
             generated_tokens=generated,
+            replay=worth_replaying(request, generated),
         )
         self._running[job.id] = _Running(live, self._clock.monotonic(), generated)
         self._job_of[live.id] = job.id

@@ -14,3 +14,12 @@ async def pair(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pair]:
     edge = {"keepalive": "250ms", "hold_after_done": "300ms"}
     async with running_pair(tmp_path_factory.mktemp("pair"), edge=edge) as running:
         yield running
+
+
+@pytest.fixture(scope="package")
+async def narrow(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pair]:
+    """A pair with one slot, and a drain that no test waits for."""
+    service = {"engine_slots": "1", "drain": "60s"}
+    edge = {"keepalive": "100ms", "hold_after_done": "300ms", "drain_spread": "0s"}
+    async with running_pair(tmp_path_factory.mktemp("narrow"), service, edge) as running:
+        yield running

@@ -8,6 +8,7 @@ from typing import Any
 
 import anyio
 import grpc
+import httpx
 import pytest
 
 from protos.tailrace.v1 import prediction_pb2 as pb
@@ -203,15 +204,14 @@ async def test_b142_invalid_utf_8_is_a_bad_request_in_plain_ascii(pair: Pair) ->
 
 
 async def test_b172_what_is_too_large_is_told_the_limit(pair: Pair) -> None:
-    for size in (5_000_000, 20_000_000):
-        head = f"POST /v1/models/{MODEL}/predictions HTTP/1.1\r\nHost: h\r\nContent-Length: {size}\r\n\r\n"
-        answer = b""
-        with anyio.fail_after(LIMIT_S):
-            async with await anyio.connect_tcp("127.0.0.1", pair.edge.port) as connection:
-                await connection.send(head.encode() + b'{"input":')
-                while b"bytes at most" not in answer:
-                    answer += await connection.receive()
-        assert answer.startswith(b"HTTP/1.1 413 ") and b"1048576 bytes" in answer
+    answer = await pair.api.post({"prompt": "x" * 5_000_000})
+    assert answer.status_code == 413 and "1048576 bytes" in answer.json()["detail"]
+    try:
+        answer = await pair.api.post({"prompt": "x" * 20_000_000})
+    except httpx.TransportError:
+        pass  # answered and closed while the body was still being sent
+    else:
+        assert answer.status_code == 413
     with pytest.raises(grpc.aio.AioRpcError) as raised:
         await create(pair, pb.GenerationRequest(prompt="x" * 5_000_000))
     assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT

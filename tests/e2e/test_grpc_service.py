@@ -7,7 +7,6 @@ import os
 import random
 import signal
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import anyio
@@ -18,6 +17,7 @@ from protos.tailrace.v1 import prediction_pb2 as pb
 from protos.tailrace.v1 import prediction_service_pb2 as rpc
 from protos.tailrace.v1.model_service_pb2 import CountTokensRequest, GetModelRequest
 from tests.support.processes import Service, Stubs, alive, client, running_service
+from tests.support.streams import Log, create, follow
 
 pytestmark = pytest.mark.anyio
 MODEL = Service.MODEL
@@ -33,50 +33,6 @@ def words(count: int, **fields: object) -> tuple[pb.GenerationRequest, str]:
     """Return a request for numbered words, and the text that must come."""
     pieces = [f"{n} " for n in range(count)]
     return script(pieces=pieces, **fields), "".join(pieces)
-
-
-class Log:
-    """What a reader has seen, checked as it comes: no hole, no repeat, one end."""
-
-    def __init__(self) -> None:
-        self.text = ""
-        self.sequence = 0
-        self.end: pb.Completed | None = None
-        self.id = ""
-
-    def take(self, event: pb.PredictionEvent) -> None:
-        assert self.end is None, "an event after the end"
-        assert event.first_sequence == self.sequence + 1, "a hole or a repeat"
-        self.sequence = event.sequence
-        match event.WhichOneof("event"):
-            case "accepted":
-                self.id = event.accepted.prediction_id
-            case "output":
-                self.text += event.output.text
-            case "completed":
-                self.end = event.completed
-
-
-async def follow(stubs: Stubs, prediction_id: str, log: Log, after_each: AsyncIterator[None] | None = None) -> None:
-    """Read a prediction to its end, coming back as often as the service goes away."""
-    while log.end is None:
-        request = rpc.StreamPredictionRequest(id=prediction_id, after_sequence=log.sequence)
-        call = stubs.predictions.StreamPrediction(request, wait_for_ready=True)
-        try:
-            async for event in call:
-                log.take(event)
-                if after_each is not None:
-                    await anext(after_each, None)
-        except grpc.aio.AioRpcError as error:
-            assert error.code() is grpc.StatusCode.UNAVAILABLE, error
-        finally:
-            call.cancel()
-
-
-async def create(stubs: Stubs, generation: pb.GenerationRequest) -> str:
-    """Create a detached prediction."""
-    request = rpc.CreatePredictionRequest(model=MODEL, generation=generation)
-    return (await stubs.predictions.CreatePrediction(request, wait_for_ready=True)).id
 
 
 async def cancel(stubs: Stubs, prediction_id: str) -> None:

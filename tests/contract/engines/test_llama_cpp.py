@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 
 KING = "Once upon a time there was a king who"
 EMOJI = "😀🎉 A poem with an emoji in every line 😀🎉🌟:\n"
-CONTEXT = 1024
+CONTEXT = 512
 
 
 def settings(**changes: object) -> LlamaCppSettings:
@@ -106,7 +106,6 @@ class TestLoading:
         assert info.vocabulary_size == 49152 and info.chat_template and 2 in info.eos_token_ids
         assert len(info.weights_sha256) == 64
         assert Capability.MIN_TOKENS.value not in info.capabilities
-        assert Capability.CONTINUE_CONSTRAINT.value not in info.capabilities
 
     def test_a_file_that_is_not_the_pinned_one_is_not_served(self) -> None:
         broken = LlamaCppEngine(settings(sha256="0" * 64))

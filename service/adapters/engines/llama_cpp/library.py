@@ -21,6 +21,7 @@ def start(settings: LlamaCppSettings, key: str) -> tuple[object, str]:
 
     The model lives as long as the returned object. `key` is what the listener asks callers for.
     """
+    _wait_asleep()
     try:
         import xllamacpp
     except ImportError as error:
@@ -32,6 +33,15 @@ def start(settings: LlamaCppSettings, key: str) -> tuple[object, str]:
         raise EngineLoadError(
             f"llama.cpp cannot load {settings.model_path} ({error}): name another, or lower slots or context"
         ) from error
+
+
+def _wait_asleep() -> None:
+    """Let compute threads sleep, not spin, while they wait for each other; OpenMP reads it when loaded.
+
+    On a machine that has other work too, spinning takes the processor from the thread that is waited
+    for: seen on two busy cores, 2 tokens a second against 23.
+    """
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # noqa: TID251 - set for a library, not read
 
 
 def _parameters(xllamacpp: Any, settings: LlamaCppSettings, key: str) -> Any:
