@@ -86,6 +86,36 @@ FINISH_REASON_ERROR: FinishReason.ValueType  # 5
 """Generation failed."""
 Global___FinishReason: _TypeAlias = FinishReason  # noqa: Y015
 
+class _WebhookEvent:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _WebhookEventEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WebhookEvent.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    WEBHOOK_EVENT_UNSPECIFIED: _WebhookEvent.ValueType  # 0
+    WEBHOOK_EVENT_START: _WebhookEvent.ValueType  # 1
+    """An engine slot took it. Once."""
+    WEBHOOK_EVENT_OUTPUT: _WebhookEvent.ValueType  # 2
+    """New output; at most one call in 500 ms, with the latest state."""
+    WEBHOOK_EVENT_LOGS: _WebhookEvent.ValueType  # 3
+    """New log lines; throttled like output."""
+    WEBHOOK_EVENT_COMPLETED: _WebhookEvent.ValueType  # 4
+    """It ended. Once, after all others, and tried again until it is delivered or given up."""
+
+class WebhookEvent(_WebhookEvent, metaclass=_WebhookEventEnumTypeWrapper):
+    """When to tell a prediction's webhook."""
+
+WEBHOOK_EVENT_UNSPECIFIED: WebhookEvent.ValueType  # 0
+WEBHOOK_EVENT_START: WebhookEvent.ValueType  # 1
+"""An engine slot took it. Once."""
+WEBHOOK_EVENT_OUTPUT: WebhookEvent.ValueType  # 2
+"""New output; at most one call in 500 ms, with the latest state."""
+WEBHOOK_EVENT_LOGS: WebhookEvent.ValueType  # 3
+"""New log lines; throttled like output."""
+WEBHOOK_EVENT_COMPLETED: WebhookEvent.ValueType  # 4
+"""It ended. Once, after all others, and tried again until it is delivered or given up."""
+Global___WebhookEvent: _TypeAlias = WebhookEvent  # noqa: Y015
+
 @_typing.final
 class ChatMessage(_message.Message):
     """One turn of a conversation."""
@@ -537,6 +567,38 @@ class MatchedStop(_message.Message):
 Global___MatchedStop: _TypeAlias = MatchedStop  # noqa: Y015
 
 @_typing.final
+class Webhook(_message.Message):
+    """Whom to tell of a prediction's progress, by HTTP POST."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    URL_FIELD_NUMBER: _builtins.int
+    EVENTS_FIELD_NUMBER: _builtins.int
+    CONTEXT_FIELD_NUMBER: _builtins.int
+    url: _builtins.str
+    """An absolute http or https URL of at most 2 KiB. What targets are allowed is the service's setting."""
+    context: _builtins.str
+    """What the caller's dialect needs to write the body; at most 64 KiB, removed with the data."""
+    @_builtins.property
+    def events(self) -> _containers.RepeatedScalarFieldContainer[Global___WebhookEvent.ValueType]:
+        """Empty: all of them."""
+
+    def __init__(
+        self,
+        *,
+        url: _builtins.str = ...,
+        events: _abc.Iterable[Global___WebhookEvent.ValueType] | None = ...,
+        context: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["context", b"context", "events", b"events", "url", b"url"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Webhook: _TypeAlias = Webhook  # noqa: Y015
+
+@_typing.final
 class Prediction(_message.Message):
     """A prediction as a resource: the fold of its log."""
 
@@ -582,6 +644,8 @@ class Prediction(_message.Message):
     DATA_REMOVED_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
     LOGS_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
+    WEBHOOK_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """26 lower-case base32 characters. Chosen by the service."""
     model: _builtins.str
@@ -600,6 +664,8 @@ class Prediction(_message.Message):
     """Times the prediction was claimed by an engine: above 1, it was continued after a fault."""
     logs: _builtins.str
     """Log lines, joined by line feeds. Empty in a list."""
+    owner: _builtins.str
+    """Whose it is; empty for nobody's. See `owner` of the requests."""
     @_builtins.property
     def request(self) -> Global___GenerationRequest:
         """What was asked. Absent once the data has been removed."""
@@ -638,7 +704,13 @@ class Prediction(_message.Message):
 
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Free pairs given at creation; at most 64 keys, 64 KiB in all."""
+        """Free pairs given at creation; at most 64 keys, 64 KiB in all. Those whose key starts with `data.`
+        are removed with the data.
+        """
+
+    @_builtins.property
+    def webhook(self) -> Global___Webhook:
+        """Absent for none. Its `context` is left out."""
 
     def __init__(
         self,
@@ -663,10 +735,12 @@ class Prediction(_message.Message):
         data_removed: _builtins.bool = ...,
         epoch: _builtins.int = ...,
         logs: _builtins.str = ...,
+        owner: _builtins.str = ...,
+        webhook: Global___Webhook | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["complete_time", b"complete_time", "create_time", b"create_time", "deadline", b"deadline", "first_output_time", b"first_output_time", "matched_stop", b"matched_stop", "request", b"request", "start_time", b"start_time", "usage", b"usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["complete_time", b"complete_time", "create_time", b"create_time", "deadline", b"deadline", "first_output_time", b"first_output_time", "matched_stop", b"matched_stop", "request", b"request", "start_time", b"start_time", "usage", b"usage", "webhook", b"webhook"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attached", b"attached", "complete_time", b"complete_time", "create_time", b"create_time", "data_removed", b"data_removed", "deadline", b"deadline", "epoch", b"epoch", "error", b"error", "finish_reason", b"finish_reason", "first_output_time", b"first_output_time", "id", b"id", "labels", b"labels", "last_sequence", b"last_sequence", "logs", b"logs", "matched_stop", b"matched_stop", "model", b"model", "output", b"output", "request", b"request", "start_time", b"start_time", "status", b"status", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attached", b"attached", "complete_time", b"complete_time", "create_time", b"create_time", "data_removed", b"data_removed", "deadline", b"deadline", "epoch", b"epoch", "error", b"error", "finish_reason", b"finish_reason", "first_output_time", b"first_output_time", "id", b"id", "labels", b"labels", "last_sequence", b"last_sequence", "logs", b"logs", "matched_stop", b"matched_stop", "model", b"model", "output", b"output", "owner", b"owner", "request", b"request", "start_time", b"start_time", "status", b"status", "usage", b"usage", "webhook", b"webhook"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -52,12 +52,16 @@ class PredictRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     CANCEL_AFTER_FIELD_NUMBER: _builtins.int
     LABELS_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
+    WEBHOOK_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """A served model's name. Required."""
     request_id: _builtins.str
     """At most 128 printable ASCII characters, a UUID at best. For 24 h the same id with the same body
     names the same prediction; with another body it is refused with ALREADY_EXISTS (ID_CONFLICT).
     """
+    owner: _builtins.str
+    """Whose the prediction is; request ids are the owner's own. At most 128 printable ASCII characters."""
     @_builtins.property
     def generation(self) -> _prediction_pb2.GenerationRequest:
         """Required."""
@@ -70,6 +74,8 @@ class PredictRequest(_message.Message):
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Free pairs kept with the prediction; at most 64 keys, 64 KiB in all."""
 
+    @_builtins.property
+    def webhook(self) -> _prediction_pb2.Webhook: ...
     def __init__(
         self,
         *,
@@ -78,10 +84,12 @@ class PredictRequest(_message.Message):
         request_id: _builtins.str = ...,
         cancel_after: _duration_pb2.Duration | None = ...,
         labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        owner: _builtins.str = ...,
+        webhook: _prediction_pb2.Webhook | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cancel_after", b"cancel_after", "generation", b"generation"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cancel_after", b"cancel_after", "generation", b"generation", "webhook", b"webhook"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel_after", b"cancel_after", "generation", b"generation", "labels", b"labels", "model", b"model", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel_after", b"cancel_after", "generation", b"generation", "labels", b"labels", "model", b"model", "owner", b"owner", "request_id", b"request_id", "webhook", b"webhook"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -119,11 +127,19 @@ class CreatePredictionRequest(_message.Message):
     CANCEL_AFTER_FIELD_NUMBER: _builtins.int
     LABELS_FIELD_NUMBER: _builtins.int
     ATTACHED_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
+    WEBHOOK_FIELD_NUMBER: _builtins.int
+    PREDICTION_ID_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     request_id: _builtins.str
     attached: _builtins.bool
     """Cancel it unless a StreamPrediction with `attach` follows within 10 s, and when the last such
     caller goes away.
+    """
+    owner: _builtins.str
+    prediction_id: _builtins.str
+    """The id it is to have: 1 to 64 of a-z, 0-9 and hyphens. Absent: one of the service's. An id that
+    is taken counts like a `request_id` seen before: the same body names the same prediction.
     """
     @_builtins.property
     def generation(self) -> _prediction_pb2.GenerationRequest: ...
@@ -131,6 +147,8 @@ class CreatePredictionRequest(_message.Message):
     def cancel_after(self) -> _duration_pb2.Duration: ...
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
+    @_builtins.property
+    def webhook(self) -> _prediction_pb2.Webhook: ...
     def __init__(
         self,
         *,
@@ -140,10 +158,13 @@ class CreatePredictionRequest(_message.Message):
         cancel_after: _duration_pb2.Duration | None = ...,
         labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         attached: _builtins.bool = ...,
+        owner: _builtins.str = ...,
+        webhook: _prediction_pb2.Webhook | None = ...,
+        prediction_id: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cancel_after", b"cancel_after", "generation", b"generation"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cancel_after", b"cancel_after", "generation", b"generation", "webhook", b"webhook"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attached", b"attached", "cancel_after", b"cancel_after", "generation", b"generation", "labels", b"labels", "model", b"model", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attached", b"attached", "cancel_after", b"cancel_after", "generation", b"generation", "labels", b"labels", "model", b"model", "owner", b"owner", "prediction_id", b"prediction_id", "request_id", b"request_id", "webhook", b"webhook"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -156,10 +177,15 @@ class GetPredictionRequest(_message.Message):
     ID_FIELD_NUMBER: _builtins.int
     WAIT_FIELD_NUMBER: _builtins.int
     OMIT_DATA_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Required."""
     omit_data: _builtins.bool
     """Leave `request`, `output` and `logs` out."""
+    owner: _builtins.str
+    """Act for this owner: predictions of others do not exist for the call. Empty: for everybody, which
+    is for trusted callers. At most 128 printable ASCII characters.
+    """
     @_builtins.property
     def wait(self) -> _duration_pb2.Duration:
         """How long to wait for its end: 0 to 60 s. Default 0."""
@@ -170,10 +196,11 @@ class GetPredictionRequest(_message.Message):
         id: _builtins.str = ...,
         wait: _duration_pb2.Duration | None = ...,
         omit_data: _builtins.bool = ...,
+        owner: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["wait", b"wait"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "omit_data", b"omit_data", "wait", b"wait"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "omit_data", b"omit_data", "owner", b"owner", "wait", b"wait"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -187,10 +214,15 @@ class ListPredictionsRequest(_message.Message):
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     CREATED_AFTER_FIELD_NUMBER: _builtins.int
     CREATED_BEFORE_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
     """1 to 1000. 0: 100. More is taken as 1000."""
     page_token: _builtins.str
     """`next_page_token` of the page before; other fields must be as they were."""
+    owner: _builtins.str
+    """Act for this owner: predictions of others do not exist for the call. Empty: for everybody, which
+    is for trusted callers. At most 128 printable ASCII characters.
+    """
     @_builtins.property
     def created_after(self) -> _timestamp_pb2.Timestamp:
         """Created after this time, exclusive."""
@@ -206,10 +238,11 @@ class ListPredictionsRequest(_message.Message):
         page_token: _builtins.str = ...,
         created_after: _timestamp_pb2.Timestamp | None = ...,
         created_before: _timestamp_pb2.Timestamp | None = ...,
+        owner: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["created_after", b"created_after", "created_before", b"created_before"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_after", b"created_after", "created_before", b"created_before", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_after", b"created_after", "created_before", b"created_before", "owner", b"owner", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -246,16 +279,22 @@ class CancelPredictionRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ID_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Required."""
+    owner: _builtins.str
+    """Act for this owner: predictions of others do not exist for the call. Empty: for everybody, which
+    is for trusted callers. At most 128 printable ASCII characters.
+    """
     def __init__(
         self,
         *,
         id: _builtins.str = ...,
+        owner: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "owner", b"owner"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -268,6 +307,7 @@ class StreamPredictionRequest(_message.Message):
     ID_FIELD_NUMBER: _builtins.int
     AFTER_SEQUENCE_FIELD_NUMBER: _builtins.int
     ATTACH_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Required."""
     after_sequence: _builtins.int
@@ -276,17 +316,174 @@ class StreamPredictionRequest(_message.Message):
     """
     attach: _builtins.bool
     """Be its attached caller: going away cancels the prediction, if it was created attached."""
+    owner: _builtins.str
+    """Act for this owner: predictions of others do not exist for the call. Empty: for everybody, which
+    is for trusted callers. At most 128 printable ASCII characters.
+    """
     def __init__(
         self,
         *,
         id: _builtins.str = ...,
         after_sequence: _builtins.int = ...,
         attach: _builtins.bool = ...,
+        owner: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_sequence", b"after_sequence", "attach", b"attach", "id", b"id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_sequence", b"after_sequence", "attach", b"attach", "id", b"id", "owner", b"owner"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StreamPredictionRequest: _TypeAlias = StreamPredictionRequest  # noqa: Y015
+
+@_typing.final
+class ListWebhookDeliveriesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PREDICTION_ID_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    prediction_id: _builtins.str
+    """The prediction whose calls are listed. Empty: the calls that were given up, of all."""
+    owner: _builtins.str
+    page_size: _builtins.int
+    """1 to 1000. 0: 100."""
+    def __init__(
+        self,
+        *,
+        prediction_id: _builtins.str = ...,
+        owner: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["owner", b"owner", "page_size", b"page_size", "prediction_id", b"prediction_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListWebhookDeliveriesRequest: _TypeAlias = ListWebhookDeliveriesRequest  # noqa: Y015
+
+@_typing.final
+class ListWebhookDeliveriesResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DELIVERIES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def deliveries(self) -> _containers.RepeatedCompositeFieldContainer[Global___WebhookDelivery]:
+        """Newest first."""
+
+    def __init__(
+        self,
+        *,
+        deliveries: _abc.Iterable[Global___WebhookDelivery] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deliveries", b"deliveries"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListWebhookDeliveriesResponse: _TypeAlias = ListWebhookDeliveriesResponse  # noqa: Y015
+
+@_typing.final
+class WebhookDelivery(_message.Message):
+    """One call of a webhook, over all its attempts."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    PREDICTION_ID_FIELD_NUMBER: _builtins.int
+    EVENT_FIELD_NUMBER: _builtins.int
+    ATTEMPTS_FIELD_NUMBER: _builtins.int
+    DELIVERED_FIELD_NUMBER: _builtins.int
+    GIVEN_UP_FIELD_NUMBER: _builtins.int
+    LAST_STATUS_FIELD_NUMBER: _builtins.int
+    LAST_ERROR_FIELD_NUMBER: _builtins.int
+    CREATE_TIME_FIELD_NUMBER: _builtins.int
+    ATTEMPT_TIME_FIELD_NUMBER: _builtins.int
+    NEXT_TIME_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """The `webhook-id` header: the same for all attempts."""
+    prediction_id: _builtins.str
+    event: _prediction_pb2.WebhookEvent.ValueType
+    attempts: _builtins.int
+    """Attempts made so far."""
+    delivered: _builtins.bool
+    """Answered with a 2xx status."""
+    given_up: _builtins.bool
+    """No attempt follows."""
+    last_status: _builtins.int
+    """HTTP status of the last attempt; 0 if there was no answer."""
+    last_error: _builtins.str
+    """Why the last attempt failed, for people, at most 200 characters. Never holds the answer's body."""
+    @_builtins.property
+    def create_time(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def attempt_time(self) -> _timestamp_pb2.Timestamp:
+        """When the last attempt was made. Absent before the first."""
+
+    @_builtins.property
+    def next_time(self) -> _timestamp_pb2.Timestamp:
+        """When the next attempt is due. Absent when there is none."""
+
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        prediction_id: _builtins.str = ...,
+        event: _prediction_pb2.WebhookEvent.ValueType = ...,
+        attempts: _builtins.int = ...,
+        delivered: _builtins.bool = ...,
+        given_up: _builtins.bool = ...,
+        last_status: _builtins.int = ...,
+        last_error: _builtins.str = ...,
+        create_time: _timestamp_pb2.Timestamp | None = ...,
+        attempt_time: _timestamp_pb2.Timestamp | None = ...,
+        next_time: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["attempt_time", b"attempt_time", "create_time", b"create_time", "next_time", b"next_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt_time", b"attempt_time", "attempts", b"attempts", "create_time", b"create_time", "delivered", b"delivered", "event", b"event", "given_up", b"given_up", "id", b"id", "last_error", b"last_error", "last_status", b"last_status", "next_time", b"next_time", "prediction_id", b"prediction_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WebhookDelivery: _TypeAlias = WebhookDelivery  # noqa: Y015
+
+@_typing.final
+class GetWebhookSecretRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OWNER_FIELD_NUMBER: _builtins.int
+    owner: _builtins.str
+    def __init__(
+        self,
+        *,
+        owner: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["owner", b"owner"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetWebhookSecretRequest: _TypeAlias = GetWebhookSecretRequest  # noqa: Y015
+
+@_typing.final
+class GetWebhookSecretResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    key: _builtins.str
+    """`whsec_` and standard base64 of 24 to 64 random bytes."""
+    def __init__(
+        self,
+        *,
+        key: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetWebhookSecretResponse: _TypeAlias = GetWebhookSecretResponse  # noqa: Y015

@@ -68,6 +68,16 @@ class PredictionServiceStub:
                 request_serializer=tailrace_dot_v1_dot_prediction__service__pb2.CancelPredictionRequest.SerializeToString,
                 response_deserializer=tailrace_dot_v1_dot_prediction__pb2.Prediction.FromString,
                 _registered_method=True)
+        self.ListWebhookDeliveries = channel.unary_unary(
+                '/tailrace.v1.PredictionService/ListWebhookDeliveries',
+                request_serializer=tailrace_dot_v1_dot_prediction__service__pb2.ListWebhookDeliveriesRequest.SerializeToString,
+                response_deserializer=tailrace_dot_v1_dot_prediction__service__pb2.ListWebhookDeliveriesResponse.FromString,
+                _registered_method=True)
+        self.GetWebhookSecret = channel.unary_unary(
+                '/tailrace.v1.PredictionService/GetWebhookSecret',
+                request_serializer=tailrace_dot_v1_dot_prediction__service__pb2.GetWebhookSecretRequest.SerializeToString,
+                response_deserializer=tailrace_dot_v1_dot_prediction__service__pb2.GetWebhookSecretResponse.FromString,
+                _registered_method=True)
         self.StreamPrediction = channel.unary_stream(
                 '/tailrace.v1.PredictionService/StreamPrediction',
                 request_serializer=tailrace_dot_v1_dot_prediction__service__pb2.StreamPredictionRequest.SerializeToString,
@@ -125,6 +135,20 @@ class PredictionServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListWebhookDeliveries(self, request, context):
+        """Lists the calls of webhooks that were given up, the newest first, or all calls of one prediction.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetWebhookSecret(self, request, context):
+        """Returns the secret that signs webhook calls, in the form of Standard Webhooks 1.0.0.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def StreamPrediction(self, request, context):
         """Streams a prediction's events from any point of its log, live to its end; also of one that has
         ended, until its data is removed.
@@ -160,6 +184,16 @@ def add_PredictionServiceServicer_to_server(servicer, server):
                     servicer.CancelPrediction,
                     request_deserializer=tailrace_dot_v1_dot_prediction__service__pb2.CancelPredictionRequest.FromString,
                     response_serializer=tailrace_dot_v1_dot_prediction__pb2.Prediction.SerializeToString,
+            ),
+            'ListWebhookDeliveries': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListWebhookDeliveries,
+                    request_deserializer=tailrace_dot_v1_dot_prediction__service__pb2.ListWebhookDeliveriesRequest.FromString,
+                    response_serializer=tailrace_dot_v1_dot_prediction__service__pb2.ListWebhookDeliveriesResponse.SerializeToString,
+            ),
+            'GetWebhookSecret': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetWebhookSecret,
+                    request_deserializer=tailrace_dot_v1_dot_prediction__service__pb2.GetWebhookSecretRequest.FromString,
+                    response_serializer=tailrace_dot_v1_dot_prediction__service__pb2.GetWebhookSecretResponse.SerializeToString,
             ),
             'StreamPrediction': grpc.unary_stream_rpc_method_handler(
                     servicer.StreamPrediction,
@@ -310,6 +344,60 @@ class PredictionService:
             '/tailrace.v1.PredictionService/CancelPrediction',
             tailrace_dot_v1_dot_prediction__service__pb2.CancelPredictionRequest.SerializeToString,
             tailrace_dot_v1_dot_prediction__pb2.Prediction.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListWebhookDeliveries(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tailrace.v1.PredictionService/ListWebhookDeliveries',
+            tailrace_dot_v1_dot_prediction__service__pb2.ListWebhookDeliveriesRequest.SerializeToString,
+            tailrace_dot_v1_dot_prediction__service__pb2.ListWebhookDeliveriesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetWebhookSecret(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tailrace.v1.PredictionService/GetWebhookSecret',
+            tailrace_dot_v1_dot_prediction__service__pb2.GetWebhookSecretRequest.SerializeToString,
+            tailrace_dot_v1_dot_prediction__service__pb2.GetWebhookSecretResponse.FromString,
             options,
             channel_credentials,
             insecure,

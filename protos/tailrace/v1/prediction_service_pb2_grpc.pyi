@@ -58,6 +58,10 @@ class PredictionServiceStub:
     """Cancels a prediction and returns it in its terminal state. One that has ended is returned
     unchanged.
     """
+    ListWebhookDeliveries: _grpc.UnaryUnaryMultiCallable[_prediction_service_pb2.ListWebhookDeliveriesRequest, _prediction_service_pb2.ListWebhookDeliveriesResponse]
+    """Lists the calls of webhooks that were given up, the newest first, or all calls of one prediction."""
+    GetWebhookSecret: _grpc.UnaryUnaryMultiCallable[_prediction_service_pb2.GetWebhookSecretRequest, _prediction_service_pb2.GetWebhookSecretResponse]
+    """Returns the secret that signs webhook calls, in the form of Standard Webhooks 1.0.0."""
     StreamPrediction: _grpc.UnaryStreamMultiCallable[_prediction_service_pb2.StreamPredictionRequest, _prediction_pb2.PredictionEvent]
     """Streams a prediction's events from any point of its log, live to its end; also of one that has
     ended, until its data is removed.
@@ -92,6 +96,10 @@ class PredictionServiceAsyncStub(PredictionServiceStub):
     """Cancels a prediction and returns it in its terminal state. One that has ended is returned
     unchanged.
     """
+    ListWebhookDeliveries: _aio.UnaryUnaryMultiCallable[_prediction_service_pb2.ListWebhookDeliveriesRequest, _prediction_service_pb2.ListWebhookDeliveriesResponse]  # type: ignore[assignment]
+    """Lists the calls of webhooks that were given up, the newest first, or all calls of one prediction."""
+    GetWebhookSecret: _aio.UnaryUnaryMultiCallable[_prediction_service_pb2.GetWebhookSecretRequest, _prediction_service_pb2.GetWebhookSecretResponse]  # type: ignore[assignment]
+    """Returns the secret that signs webhook calls, in the form of Standard Webhooks 1.0.0."""
     StreamPrediction: _aio.UnaryStreamMultiCallable[_prediction_service_pb2.StreamPredictionRequest, _prediction_pb2.PredictionEvent]  # type: ignore[assignment]
     """Streams a prediction's events from any point of its log, live to its end; also of one that has
     ended, until its data is removed.
@@ -153,6 +161,22 @@ class PredictionServiceServicer(metaclass=_abc_1.ABCMeta):
         """Cancels a prediction and returns it in its terminal state. One that has ended is returned
         unchanged.
         """
+
+    @_abc_1.abstractmethod
+    def ListWebhookDeliveries(
+        self,
+        request: _prediction_service_pb2.ListWebhookDeliveriesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_prediction_service_pb2.ListWebhookDeliveriesResponse, _abc.Awaitable[_prediction_service_pb2.ListWebhookDeliveriesResponse]]:
+        """Lists the calls of webhooks that were given up, the newest first, or all calls of one prediction."""
+
+    @_abc_1.abstractmethod
+    def GetWebhookSecret(
+        self,
+        request: _prediction_service_pb2.GetWebhookSecretRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_prediction_service_pb2.GetWebhookSecretResponse, _abc.Awaitable[_prediction_service_pb2.GetWebhookSecretResponse]]:
+        """Returns the secret that signs webhook calls, in the form of Standard Webhooks 1.0.0."""
 
     @_abc_1.abstractmethod
     def StreamPrediction(
