@@ -28,9 +28,9 @@ from service.domain.continuation import (
 from service.domain.errors import EngineNotReady, InvalidRequest, PredictionNotFound, StoreUnavailable
 from service.domain.events import FinishReason, Output, Started, Status, Usage
 from service.domain.lifecycle import Ending
-from service.domain.request import FieldViolation, GenerationRequest, Prompt
+from service.domain.request import Constraint, FieldViolation, GenerationRequest, Prompt, constraint_field
 from service.ports.clock import Clock
-from service.ports.engine import EndReason, EngineInfo, PromptError
+from service.ports.engine import ConstraintError, EndReason, EngineInfo, PromptError
 from service.ports.engine_host import (
     EngineDown,
     EngineHost,
@@ -147,7 +147,7 @@ class Dispatcher:
         )
         self._reserved += 1
         try:
-            input_tokens = await self.count(request.prompt)
+            input_tokens = await self.count(request.prompt, request.constraint)
             token_budget(request, input_tokens=input_tokens, context_tokens=info.context_tokens)
         except BaseException:
             self._reserved -= 1
@@ -158,20 +158,23 @@ class Dispatcher:
         """Give back a place that `admit` reserved."""
         self._reserved -= 1
 
-    async def count(self, prompt: Prompt) -> int:
-        """Return the exact number of tokens that `prompt` feeds.
+    async def count(self, prompt: Prompt, constraint: Constraint | None = None) -> int:
+        """Return the exact number of tokens that `prompt` feeds, having checked the constraint.
 
         Raises:
-            InvalidRequest: it cannot be rendered.
+            InvalidRequest: the prompt cannot be rendered, or the engine refuses the constraint.
             EngineNotReady: the engine did not come back in time.
         """
         with anyio.move_on_after(ENGINE_WAIT.total_seconds()):
             while True:
                 await self._ready_info()
                 try:
-                    return await self._host.count(prompt)
+                    return await self._host.count(prompt, constraint)
                 except PromptError as error:
                     raise InvalidRequest((FieldViolation("prompt", str(error)),)) from error
+                except ConstraintError as error:
+                    name = constraint_field(constraint)
+                    raise InvalidRequest((FieldViolation(name, str(error)),)) from error
                 except EngineNotReady:
                     if self.state is ModelState.READY:
                         await self.change.wait()
