@@ -19,6 +19,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from edge.protocol.forwarded import TrustedProxies, parse_networks
 from edge.protocol.public_url import PublicBase, PublicUrlError, parse_public_base
+from edge.replicate.deployments import Deployments, parse_deployments
 
 PREFIX: Final = "EDGE_"
 
@@ -43,6 +44,21 @@ def _parse_list(value: object) -> object:
     if isinstance(value, str):
         return tuple(part.strip() for part in value.split(",") if part.strip())
     return value
+
+
+def _read_deployments(value: object) -> object:
+    """Take JSON, which begins with a brace, or the path of a file of it."""
+    if not isinstance(value, str):
+        return value
+    text = value.strip()
+    if not text:
+        return {}
+    if text.startswith("{"):
+        return parse_deployments(text)
+    try:
+        return parse_deployments(Path(text).read_bytes())
+    except OSError as error:
+        raise ValueError(f"{text} cannot be read: {error.strerror}") from None
 
 
 Duration = Annotated[timedelta, BeforeValidator(_parse_duration)]
@@ -72,6 +88,11 @@ class Settings(BaseSettings):
 
     trusted_proxies: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_parse_list)] = ()
     """Addresses and networks, by comma, whose `Forwarded` and `X-Forwarded-*` headers are believed."""
+
+    deployments: Annotated[Deployments, NoDecode, BeforeValidator(_read_deployments)] = Field(
+        default_factory=dict
+    )
+    """Models under names of their own, with default inputs and limits: JSON, or the path of a JSON file."""
 
     keepalive: Annotated[Duration, Field(ge=_MILLISECOND, le=timedelta(seconds=25))] = timedelta(seconds=15)
     """Longest silence on a live stream. Replicate's Python client gives up after 30 s."""
@@ -208,7 +229,8 @@ def markdown() -> str:
     rows = ["| Variable | Default | Meaning |", "|---|---|---|"]
     for name, spec in Settings.model_fields.items():
         meaning = " ".join((spec.description or "").split())
-        rows.append(f"| `{PREFIX}{name.upper()}` | `{_written(spec.default)}` | {meaning} |")
+        default = _written(spec.get_default(call_default_factory=True))
+        rows.append(f"| `{PREFIX}{name.upper()}` | `{default}` | {meaning} |")
     return "\n".join(rows) + "\n"
 
 
@@ -217,7 +239,7 @@ def _written(value: object) -> str:
         case timedelta():
             seconds = value.total_seconds()
             return f"{seconds:g}s" if seconds >= 1 or not seconds else f"{seconds * 1000:g}ms"
-        case tuple():
+        case dict() | tuple():
             return ",".join(map(str, value))
         case SecretStr():
             return "(set)" if value.get_secret_value() else ""

@@ -2,7 +2,8 @@
 
 Pure ASGI, one layer: it looks at `http.response.start` only, so it holds nothing back and costs a
 function call a chunk. It also serves paths with a trailing slash as those without, since a redirect
-would lose headers and, behind a TLS proxy, name the wrong scheme.
+would lose headers and, behind a TLS proxy, name the wrong scheme; and paths with the public base's
+prefix as those without, so that it does not matter whether a proxy strips it.
 """
 
 import re
@@ -41,9 +42,11 @@ def redact_path(path: str) -> str:
 class RequestBoundary:
     """The outermost layer of the application."""
 
-    def __init__(self, app: ASGIApp, log: Logger) -> None:
+    def __init__(self, app: ASGIApp, log: Logger, *, prefix: str = "") -> None:
+        """`prefix` is that of the public base: a proxy may pass it on or strip it."""
         self._app = app
         self._log = log
+        self._prefix = prefix
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -52,7 +55,7 @@ class RequestBoundary:
         request_id = secrets.token_hex(8)
         traceparent = HTTPConnection(scope).headers.get(TRACEPARENT, "")
         scope.setdefault("state", {})["caller"] = Caller(request_id, traceparent)
-        scope["path"] = _without_trailing_slash(scope["path"])
+        scope["path"] = _served_path(scope["path"], self._prefix)
         began_s = time.perf_counter()
         status = 0
 
@@ -88,5 +91,8 @@ class RequestBoundary:
             )
 
 
-def _without_trailing_slash(path: str) -> str:
+def _served_path(path: str, prefix: str) -> str:
+    """Return the path of the route that `path` means: without public prefix and trailing slash."""
+    if prefix and (path == prefix or path.startswith(prefix + "/")):
+        path = path[len(prefix) :] or "/"
     return path[:-1] if len(path) > 1 and path.endswith("/") else path

@@ -11,7 +11,7 @@ import orjson
 from pydantic import JsonValue
 
 from edge.protocol.problems import InvalidField
-from edge.replicate.schemas import InvalidInput, PredictionInput
+from edge.replicate.schemas import DEFAULT_MAX_TOKENS, InvalidInput, PredictionInput
 from edge.upstream.records import (
     ChatInput,
     ChatMessage,
@@ -25,8 +25,6 @@ from edge.upstream.records import (
 
 INPUT_LABEL: Final = "replicate.input"
 """JSON object: field → its number, or null for a field whose text stands in the request."""
-
-DEFAULT_MAX_TOKENS: Final = 512
 
 _OTHER_API: Final = '{"prompt":null,"system_prompt":null}'
 """Label of a prediction made through another API: its text alone is shown."""

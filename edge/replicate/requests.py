@@ -13,8 +13,8 @@ from edge.protocol.durations import DurationError, parse_cancel_after
 from edge.protocol.forwarded import TrustedProxies
 from edge.protocol.problems import InvalidField, Problem
 from edge.protocol.public_url import InvalidHost, PublicBase, RequestOrigin, public_base
+from edge.replicate.catalog import is_version_of
 from edge.replicate.errors import invalid_version
-from edge.replicate.render import HIDDEN_VERSION
 from edge.replicate.schemas import CreateBody, InvalidInput
 from edge.upstream.errors import Reason, UpstreamError
 from edge.upstream.metadata import Caller
@@ -22,7 +22,8 @@ from edge.upstream.port import UpstreamModels
 from edge.upstream.records import ModelRecord
 
 _PREDICTION_ID: Final = re.compile(r"[a-z0-9]{26}")
-_VERSION_ID: Final = re.compile(r"[0-9a-f]{64}")
+_NAME_PART: Final = re.compile(r"[!-.0-~]{1,256}")
+"""Printable ASCII without a slash; what is served under such a name is the service's to say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,8 @@ class PublicUrls:
     def base(self, request: Request) -> PublicBase:
         """Return the base for the answer to `request`. Raises ProblemError 400 for a bad Host."""
         peer = request.client.host if request.client is not None else None
-        origin = RequestOrigin(request.url.scheme, request.scope["headers"], peer)
+        root_path = request.scope.get("root_path", "")
+        origin = RequestOrigin(request.scope["scheme"], request.scope["headers"], peer, root_path)
         try:
             return public_base(origin, self.configured, self.proxies)
         except InvalidHost:
@@ -71,6 +73,14 @@ def last_event_id(request: Request) -> str | None:
     return request.headers.get("last-event-id") or request.query_params.get("last_event_id") or None
 
 
+def name_in_path(request: Request) -> str:
+    """Return `owner/name` of the path. Raises UpstreamError MODEL_NOT_FOUND for one that cannot exist."""
+    parts = (request.path_params["owner"], request.path_params["name"])
+    if not all(_NAME_PART.fullmatch(part) for part in parts):
+        raise UpstreamError(Reason.MODEL_NOT_FOUND, "No such model.")
+    return "/".join(parts)
+
+
 async def requested_model(request: Request, body: CreateBody, models: UpstreamModels) -> ModelRecord:
     """Return the model that a create names, in its path or its body.
 
@@ -78,9 +88,8 @@ async def requested_model(request: Request, body: CreateBody, models: UpstreamMo
     ProblemError 422 for a version that is not served.
     """
     caller = caller_of(request)
-    params = request.path_params
-    if "owner" in params:
-        return await models.get(f"{params['owner']}/{params['name']}", caller=caller)
+    if "owner" in request.path_params:
+        return await models.get(name_in_path(request), caller=caller)
     if body.version is None and body.model is None:
         raise InvalidInput(InvalidField("required", "(root)", "version is required"))
     name, _, version = (body.version or "").partition(":")
@@ -89,7 +98,7 @@ async def requested_model(request: Request, body: CreateBody, models: UpstreamMo
         if body.version == "":
             raise ProblemError(invalid_version())
     candidates = await _named(name, models, caller) if name else await models.list(caller=caller)
-    matching = [model for model in candidates if _is_version_of(model, version)]
+    matching = [model for model in candidates if is_version_of(model, version)]
     if len(matching) != 1:
         raise ProblemError(invalid_version())
     return matching[0]
@@ -102,10 +111,3 @@ async def _named(name: str, models: UpstreamModels, caller: Caller) -> tuple[Mod
         if error.reason is not Reason.MODEL_NOT_FOUND:
             raise
         return ()
-
-
-def _is_version_of(model: ModelRecord, version: str) -> bool:
-    """Return whether `version` is one of the model's names for what it serves now."""
-    if version in ("", HIDDEN_VERSION):
-        return True
-    return bool(_VERSION_ID.fullmatch(version)) and version == model.weights_sha256

@@ -4,15 +4,14 @@ Disconnect policy of all of them: detached. A create goes on when its caller goe
 waits or streams; only a cancel, a deadline or the service's run limit end a prediction.
 """
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
 
 import anyio
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive
 
 from edge.http.body import BodyLimits, read_json
@@ -24,16 +23,21 @@ from edge.protocol import sse
 from edge.protocol.event_ids import Cursor, parse_last_event_id
 from edge.protocol.prefer import hold, parse_prefer
 from edge.protocol.problems import Problem
-from edge.replicate.errors import invalid_input, upstream_response
+from edge.replicate.catalog_routes import CatalogApi, find_deployment
+from edge.replicate.deployments import Deployment, Deployments, deployment_label
+from edge.replicate.endpoints import ENDPOINTS
+from edge.replicate.errors import upstream_response
 from edge.replicate.inputs import input_label, to_generation
+from edge.replicate.listing import PAGE_SIZE, invalid_cursor, read_list_query, render_page
 from edge.replicate.render import Links, render_created, render_prediction
 from edge.replicate.requests import PublicUrls, cancel_after, last_event_id, prediction_id, requested_model
-from edge.replicate.schemas import InvalidInput, read_create
+from edge.replicate.routing import Handler, build_routes
+from edge.replicate.schemas import read_create
 from edge.replicate.stream import START, ReplicateStream
 from edge.replicate.tokens import StreamTokens
 from edge.upstream.connection import Upstream
 from edge.upstream.errors import Reason, UpstreamError
-from edge.upstream.records import NewPrediction, PredictionRecord
+from edge.upstream.records import NewPrediction, PredictionPage, PredictionRecord
 
 STREAM_HEADERS: Final = (
     (b"access-control-allow-origin", b"*"),
@@ -55,8 +59,6 @@ HOLD_GRACE: Final = timedelta(milliseconds=250)
 _NO_STORE: Final = {"cache-control": "no-store"}
 _GONE: Final = (Reason.PREDICTION_NOT_FOUND, Reason.CURSOR_EXPIRED)
 
-Endpoint = Callable[[Request], Awaitable[ASGIApp]]
-
 
 @dataclass(frozen=True, slots=True)
 class ReplicateOptions:
@@ -66,6 +68,7 @@ class ReplicateOptions:
     urls: PublicUrls
     body: BodyLimits
     timing: SseTiming
+    deployments: Deployments = field(default_factory=dict)
 
 
 class ReplicateApi:
@@ -74,34 +77,52 @@ class ReplicateApi:
     def __init__(self, upstream: Upstream, options: ReplicateOptions, lifecycle: Lifecycle) -> None:
         self._upstream = upstream
         self._options = options
+        self._catalog = CatalogApi(upstream.models, options.deployments, options.urls, options.body)
         self._lifecycle = lifecycle
 
     def routes(self) -> list[BaseRoute]:
         """Return all routes."""
-        table: tuple[tuple[str, str, Endpoint], ...] = (
-            ("POST", "/predictions", self.create),
-            ("POST", "/models/{owner}/{name}/predictions", self.create),
-            ("GET", "/predictions/{prediction_id}", self.get),
-            ("POST", "/predictions/{prediction_id}/cancel", self.cancel),
-            ("GET", "/streams/{token}", self.stream),
-            ("OPTIONS", "/streams/{token}", self.stream_preflight),
-        )
-        return [
-            Route(prefix + path, _answering(endpoint), methods=[method])
-            for prefix in ("/v1", "")
-            for method, path, endpoint in table
-        ]
+        return build_routes(ENDPOINTS, self.handlers())
+
+    def handlers(self) -> dict[str, Handler]:
+        """Return what serves each operation of the table."""
+        return {
+            "predictions.create": self.create,
+            "predictions.list": self.list,
+            "predictions.get": self.get,
+            "predictions.cancel": self.cancel,
+            "predictions.stream": self.stream,
+            "predictions.stream.preflight": self.stream_preflight,
+            "models.predictions.create": self.create,
+            "deployments.predictions.create": self.create_on_deployment,
+            **self._catalog.handlers(),
+        }
 
     async def create(self, request: Request) -> Response:
         """Create a prediction; with `Prefer: wait` answer when it has ended or the wait is over.
 
         Detached: neither the end of the wait nor the caller's going away cancels anything.
         """
+        return await self._create(request)
+
+    async def create_on_deployment(self, request: Request) -> Response:
+        """Create a prediction with a deployment's defaults and limits, else as `create`. Detached."""
+        return await self._create(request, *find_deployment(request, self._options.deployments))
+
+    async def _create(
+        self, request: Request, name: str = "", deployment: Deployment | None = None
+    ) -> Response:
         began_s = anyio.current_time()
         preference = parse_prefer(request.headers.getlist("prefer"))
         deadline = cancel_after(request)
-        body = read_create(await read_json(request, self._options.body))
-        model = await requested_model(request, body, self._upstream.models)
+        given = await read_json(request, self._options.body)
+        if deployment is None:
+            body = read_create(given)
+            model = await requested_model(request, body, self._upstream.models)
+        else:
+            body = read_create(deployment.fill(given))
+            deployment.check(body.input)
+            model = await self._upstream.models.get(deployment.model, caller=caller_of(request))
         if not model.is_known:
             raise UpstreamError(Reason.ENGINE_NOT_READY, "The model is still loading.")
         links = self._links(request)
@@ -109,7 +130,7 @@ class ReplicateApi:
             model=model.name,
             generation=to_generation(body.input, chat_template=model.chat_template),
             cancel_after=deadline,
-            labels=(input_label(body.input),),
+            labels=(input_label(body.input), *deployment_label(name)),
         )
         record = await self._upstream.predictions.create(new, caller=caller_of(request))
         headers = {**_NO_STORE, "location": links.get(record.id)}
@@ -119,6 +140,28 @@ class ReplicateApi:
             headers["preference-applied"] = preference.wait_applied
             status = 201 if record.status.is_terminal else 202
         return _json(render_created(record, links), status, headers)
+
+    async def list(self, request: Request) -> Response:
+        """Return a page of predictions, the newest first. Detached.
+
+        None is of source `web`: a page of ours creates them as any caller does.
+        """
+        query = read_list_query(request.query_params)
+        page = PredictionPage((), "")
+        if query.source != "web":
+            try:
+                page = await self._upstream.predictions.list(
+                    caller=caller_of(request),
+                    page_size=PAGE_SIZE,
+                    page_token=query.cursor,
+                    created_after=query.after_exclusive,
+                    created_before=query.created_before,
+                )
+            except UpstreamError as error:
+                if query.cursor and error.reason is Reason.INVALID_REQUEST:
+                    raise invalid_cursor() from None
+                raise
+        return _json(render_page(page, self._links(request), query), 200, _NO_STORE)
 
     async def get(self, request: Request) -> Response:
         """Return a prediction as it stands. Detached."""
@@ -218,20 +261,6 @@ class ReplicateApi:
 
     def _links(self, request: Request) -> Links:
         return Links(self._options.urls.base(request), self._options.tokens)
-
-
-def _answering(endpoint: Endpoint) -> Endpoint:
-    """Return `endpoint` with the errors of this API turned into its answers."""
-
-    async def answer(request: Request) -> ASGIApp:
-        try:
-            return await endpoint(request)
-        except InvalidInput as error:
-            return problem_response(invalid_input(error.faults))
-        except UpstreamError as error:
-            return upstream_response(error)
-
-    return answer
 
 
 def _refuse_stream(error: UpstreamError) -> ASGIApp | None:

@@ -1,7 +1,7 @@
 """Owns predictions over gRPC: the implementation of `UpstreamPredictions`."""
 
 import uuid
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import grpc
 
@@ -42,9 +42,22 @@ class RpcPredictions:
         answer = await call(self._stub.GetPrediction, request, self._policy, caller=caller, wait=wait)
         return convert.record_from_proto(answer)
 
-    async def list(self, *, caller: Caller, page_size: int = 0, page_token: str = "") -> PredictionPage:
+    async def list(
+        self,
+        *,
+        caller: Caller,
+        page_size: int = 0,
+        page_token: str = "",
+        created_after: datetime | None = None,
+        created_before: datetime | None = None,
+    ) -> PredictionPage:
         """Return a page of predictions."""
-        request = prediction_service_pb2.ListPredictionsRequest(page_size=page_size, page_token=page_token)
+        request = prediction_service_pb2.ListPredictionsRequest(
+            page_size=page_size,
+            page_token=page_token,
+            created_after=None if created_after is None else convert.timestamp(created_after),
+            created_before=None if created_before is None else convert.timestamp(created_before),
+        )
         return convert.page_from_proto(
             await call(self._stub.ListPredictions, request, self._policy, caller=caller)
         )
