@@ -263,7 +263,7 @@ ENDPOINTS: Final = (
         "/deployments/{owner}/{name}",
         "deployments.get",
         "Get a deployment",
-        _one(objects.DeploymentObject),
+        _one(objects.Deployment),
     ),
     Endpoint(
         "POST",
