@@ -1,4 +1,4 @@
-"""Lists, models, versions, deployments and what is not served: the real edge, a scripted service behind it."""
+"""Lists, models, versions, deployments, what is not served: the real edge before a scripted service."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -157,7 +157,9 @@ async def test_models_have_their_one_version() -> None:
         answer = await edge.client.post("/v1/predictions", json={"version": raw["id"], **INPUT})
         assert answer.json()["model"] == "acme/raw"
         named = f"acme/raw:{raw['id']}"
-        assert (await edge.client.post("/v1/predictions", json={"version": named, **INPUT})).status_code == 201
+        assert (
+            await edge.client.post("/v1/predictions", json={"version": named, **INPUT})
+        ).status_code == 201
 
 
 async def test_a_versions_schema_is_what_validates() -> None:
@@ -172,7 +174,7 @@ async def test_a_versions_schema_is_what_validates() -> None:
             "x-cog-array-display": "concatenate",
         }
         fields = schemas["Input"]["properties"]
-        assert list(fields)[0] == "prompt" and fields["prompt"]["x-order"] == 0
+        assert next(iter(fields)) == "prompt" and fields["prompt"]["x-order"] == 0
         assert fields["temperature"]["type"] == "number" and fields["temperature"]["maximum"] == 2
         over = {"input": {"prompt": "x", "temperature": 2.1}}
         assert (await edge.client.post("/v1/models/acme/llm/predictions", json=over)).status_code == 422
