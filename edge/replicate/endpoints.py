@@ -166,7 +166,7 @@ ENDPOINTS: Final = (
         "predictions.stream",
         "Stream a prediction's events",
         (
-            Answer(200, "Events: output, error, done.", media=EVENTS),
+            Answer(200, "Events, as they come.", objects.StreamEvent, media=EVENTS),
             Answer(204, "There is nothing after this position."),
         ),
         _RESUME,

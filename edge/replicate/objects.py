@@ -103,6 +103,17 @@ class Prediction(_Object):
     """Only when created on a deployment: `owner/name`."""
 
 
+class StreamEvent(_Object):
+    """One event of a stream."""
+
+    event: Literal["output", "error", "done"]
+    id: str
+    """To resume after."""
+
+    data: str
+    """Of `output` its text, of the others a JSON object."""
+
+
 class Version(_Object):
     """What a model serves now."""
 

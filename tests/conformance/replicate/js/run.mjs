@@ -43,6 +43,11 @@ const cases = {
     const found = await replicate.predictions.get(id);
     return ["created_at", "started_at", "completed_at"].map((name) => new Date(found[name]).getTime());
   },
+  paginate: async () => {
+    const pages = [];
+    for await (const page of replicate.paginate(replicate.predictions.list)) pages.push(page.map((one) => one.id));
+    return pages;
+  },
   raw: async () => {
     const answer = await notingFetch(url, { headers: { Accept: "text/event-stream" } });
     return { status: answer.status, body: await answer.text() };
