@@ -26,6 +26,7 @@ from protos.tailrace.v1 import (
     prediction_service_pb2,
     prediction_service_pb2_grpc,
 )
+from tests.support.fake_listing import InvalidPageToken, page
 
 MODEL = "acme/llm"
 WEIGHTS = "ab" * 32
@@ -314,21 +315,15 @@ class _Predictions(prediction_service_pb2_grpc.PredictionServiceServicer):
         fault = await self._service.note("ListPredictions", request, context)
         if fault is not None:
             await fault.abort(context)
-        newest = list(reversed(self._service.predictions.values()))
-        if request.page_token:
-            ids = [prediction.id for prediction in newest]
-            if request.page_token not in ids:
-                bad = (("page_token", "must be a next_page_token"),)
-                await Fault(
-                    grpc.StatusCode.INVALID_ARGUMENT, "INVALID_REQUEST", "Bad request.", violations=bad
-                ).abort(context)
-            newest = newest[ids.index(request.page_token) + 1 :]
-        count = request.page_size or 100
-        page = [prediction.record(omit_data=False) for prediction in newest[:count]]
-        for record in page:
-            del record.output[:]
-        more = newest[count - 1].id if len(newest) > count else ""
-        return prediction_service_pb2.ListPredictionsResponse(predictions=page, next_page_token=more)
+        newest = reversed(self._service.predictions.values())
+        try:
+            return page((p.record() for p in newest), request)
+        except InvalidPageToken:
+            bad = Fault(
+                grpc.StatusCode.INVALID_ARGUMENT, "INVALID_REQUEST", violations=(("page_token", "bad"),)
+            )
+            await bad.abort(context)
+            raise AssertionError("abort raises") from None
 
     async def CancelPrediction(
         self, request: prediction_service_pb2.CancelPredictionRequest, context: grpc.aio.ServicerContext
