@@ -21,9 +21,11 @@ import structlog
 from service.domain.errors import (
     CursorExpired,
     Draining,
+    IdConflict,
     ModelNotFound,
     PredictionNotFound,
     StoreUnavailable,
+    TailraceError,
     TooManyReaders,
 )
 from service.domain.events import Accepted, Entry, FinishReason, Log, Output, Status
@@ -62,10 +64,15 @@ class NewPrediction:
     request_id: str = ""
     cancel_after: timedelta | None = None
     labels: tuple[tuple[str, str], ...] = ()
+    owner: str = ""
+    """Whose it will be; empty for nobody's."""
+    prediction_id: str = ""
+    """The id it is to have; empty for one of ours."""
 
     def body_hash(self) -> bytes:
         """Return a digest that two creates share only if they ask for the same."""
-        body = (self.model, self.request, self.attached, self.cancel_after, sorted(self.labels))
+        chosen = (self.prediction_id,) if self.prediction_id else ()  # none: as before there were any
+        body = (self.model, self.request, self.attached, self.cancel_after, sorted(self.labels), *chosen)
         return hashlib.sha256(repr(body).encode("utf-8", "backslashreplace")).digest()
 
 
@@ -129,6 +136,16 @@ class Predictions:
             ModelNotFound, InvalidRequest, ContextExceeded, UnsupportedByEngine, IdConflict, QueueFull,
             EngineNotReady, Draining, StoreUnavailable.
         """
+        try:
+            return await self._create(new)
+        except TailraceError:
+            # What has been created before is not refused: its caller may have missed the answer.
+            earlier = await self._find_created(new)
+            if earlier is None:
+                raise
+            return Created(earlier, fresh=False)
+
+    async def _create(self, new: NewPrediction) -> Created:
         dispatcher = self._dispatchers.get(new.model)
         if dispatcher is None:
             raise ModelNotFound(f"no model {new.model!r:.200} is served here")
@@ -159,10 +176,27 @@ class Predictions:
     async def _store_new(
         self, new: NewPrediction, input_tokens: int
     ) -> tuple[Created, LivePrediction | None]:
+        blank = self._blank(new)
+        accepted = Entry(1, Accepted(blank.created_at))
+        record = advance(blank, accepted)
+        created = await self._store.create(record, accepted, new.body_hash())
+        if not created.fresh:
+            live = self._live.get(created.prediction.id)
+            return (Created(live.record, fresh=False) if live else created), None
+        return created, LivePrediction(record, (accepted,), input_tokens=input_tokens)
+
+    async def _find_created(self, new: NewPrediction) -> Prediction | None:
+        if not (new.request_id or new.prediction_id):
+            return None
+        try:
+            return await self._store.find_created(self._blank(new), new.body_hash())
+        except (IdConflict, StoreUnavailable):
+            return None
+
+    def _blank(self, new: NewPrediction) -> Prediction:
         now = self._clock.now()
-        accepted = Entry(1, Accepted(now))
-        blank = Prediction(
-            id=new_id(),
+        return Prediction(
+            id=new.prediction_id or new_id(),
             model=new.model,
             request=new.request,
             created_at=now,
@@ -171,12 +205,8 @@ class Predictions:
             deadline=now + new.cancel_after if new.cancel_after else None,
             labels=new.labels,
             epoch=1,
+            owner=new.owner,
         )
-        record = advance(blank, accepted)
-        created = await self._store.create(record, accepted, new.body_hash())
-        if not created.fresh:
-            return created, None
-        return created, LivePrediction(record, (accepted,), input_tokens=input_tokens)
 
     async def _checkpoint(self, live: LivePrediction) -> None:
         try:
@@ -228,7 +258,7 @@ class Predictions:
 
     # -- ending ---------------------------------------------------------------------------------
 
-    async def cancel(self, prediction_id: str) -> Prediction:
+    async def cancel(self, prediction_id: str, *, owner: str = "") -> Prediction:
         """End a prediction as canceled, and return it once that is in the store.
 
         One that has ended, or is about to, keeps its own end. Idempotent.
@@ -236,9 +266,9 @@ class Predictions:
         Raises:
             PredictionNotFound: no such prediction.
         """
-        live = self._live.get(prediction_id)
+        live = self._find_live(prediction_id, owner)
         if live is None:
-            return await self._stored(prediction_id)
+            return await self._stored(prediction_id, owner)
         self._end(live, Ending(Status.CANCELED, FinishReason.CANCELED))
         await live.done.wait()
         return live.record
@@ -289,27 +319,31 @@ class Predictions:
 
     # -- reading --------------------------------------------------------------------------------
 
-    async def get(self, prediction_id: str, wait: timedelta = timedelta(0)) -> Prediction:
+    # In all of these, "" for `owner` is everybody, and another's prediction is an unknown one.
+
+    async def get(self, prediction_id: str, wait: timedelta = timedelta(0), *, owner: str = "") -> Prediction:
         """Return a prediction, when it has ended or after `wait`, whichever is first.
 
         Raises:
             PredictionNotFound: no such prediction.
         """
-        live = self._live.get(prediction_id)
+        live = self._find_live(prediction_id, owner)
         if live is None:
-            return await self._stored(prediction_id)
+            return await self._stored(prediction_id, owner)
         if wait > timedelta(0):
             with anyio.move_on_after(wait.total_seconds()):
                 await live.done.wait()
         return live.record
 
-    async def read_output(self, prediction_id: str) -> OutputSoFar:
+    async def read_output(self, prediction_id: str, *, owner: str = "") -> OutputSoFar:
         """Return everything put out so far; empty once the data has been removed.
 
         Raises:
             PredictionNotFound: no such prediction.
         """
-        live = self._live.get(prediction_id)
+        live = self._find_live(prediction_id, owner)
+        if live is None and owner:
+            await self._stored(prediction_id, owner)
         try:
             entries = tuple(live.entries) if live else await self._read_all(prediction_id)
         except CursorExpired:
@@ -322,6 +356,7 @@ class Predictions:
         *,
         limit: int,
         token: str = "",
+        owner: str = "",
         created_after: datetime | None = None,
         created_before: datetime | None = None,
     ) -> Page:
@@ -331,12 +366,16 @@ class Predictions:
             InvalidRequest: `token` is not one of ours.
         """
         return await self._store.list(
-            limit=limit, token=token, created_after=created_after, created_before=created_before
+            limit=limit,
+            token=token,
+            owner=owner,
+            created_after=created_after,
+            created_before=created_before,
         )
 
     @asynccontextmanager
     async def open_log(
-        self, prediction_id: str, after: int = 0, *, attach: bool = False
+        self, prediction_id: str, after: int = 0, *, attach: bool = False, owner: str = ""
     ) -> AsyncGenerator[LogCursor, None]:
         """Open a reader's cursor after sequence `after`.
 
@@ -348,9 +387,9 @@ class Predictions:
             PredictionNotFound: no such prediction.
             TooManyReaders: it has its limit of readers.
         """
-        live = self._live.get(prediction_id)
+        live = self._find_live(prediction_id, owner)
         if live is None:
-            await self._stored(prediction_id)
+            await self._stored(prediction_id, owner)
             yield LogCursor(prediction_id, after, live=None, store=self._store)
             return
         if live.readers >= self._settings.readers_limit:
@@ -371,9 +410,13 @@ class Predictions:
                 else:
                     self._caller_gone(live)
 
-    async def _stored(self, prediction_id: str) -> Prediction:
+    def _find_live(self, prediction_id: str, owner: str) -> LivePrediction | None:
+        live = self._live.get(prediction_id)
+        return live if live and owner in ("", live.record.owner) else None
+
+    async def _stored(self, prediction_id: str, owner: str) -> Prediction:
         record = await self._store.find(prediction_id)
-        if record is None:
+        if record is None or owner not in ("", record.owner):
             raise PredictionNotFound("no such prediction")
         live = self._live.get(prediction_id)
         return live.record if live else record

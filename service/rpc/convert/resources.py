@@ -121,6 +121,7 @@ def prediction_to(
         last_sequence=record.last_sequence,
         data_removed=record.data_removed,
         epoch=record.epoch,
+        owner=record.owner,
     )
     if output is not None:
         message.output.extend(output.pieces)
