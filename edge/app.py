@@ -4,6 +4,7 @@ A factory: nothing exists before it is called, and two applications in one proce
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -13,11 +14,17 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from edge.auth.gate import Gate
+from edge.auth.token_file import GrantFile
+from edge.auth.usage import DefaultLimits
+from edge.auth.web_callers import WebCallers
 from edge.http.body import BodyLimits
+from edge.http.cors import CorsHeaders
 from edge.http.lifecycle import Lifecycle
 from edge.http.middleware import Logger, RequestBoundary
 from edge.http.problem_responses import problem_response
 from edge.http.sse_response import SseTiming
+from edge.protocol.cors import CorsPolicy
 from edge.protocol.problems import Problem
 from edge.replicate.requests import PublicUrls
 from edge.replicate.routes import ReplicateApi, ReplicateOptions
@@ -50,7 +57,7 @@ class Probes:
 def create_app(
     settings: Settings, upstream: Upstream, lifecycle: Lifecycle, secret: bytes, log: Logger
 ) -> ASGIApp:
-    """Return the application that serves `upstream`."""
+    """Return the application that serves `upstream`. Raises GrantsError for a bad file of tokens."""
     replicate = ReplicateApi(
         upstream,
         ReplicateOptions(
@@ -76,7 +83,17 @@ def create_app(
         exception_handlers={HTTPException: _http_problem},
     )
     app.router.redirect_slashes = False
-    return RequestBoundary(app, log)
+    gate = Gate(
+        app,
+        GrantFile(Path(settings.tokens_file), log) if settings.tokens_file else None,
+        WebCallers(settings.admitted_hosts(), settings.cors_origins),
+        DefaultLimits(
+            settings.token_creates_per_minute,
+            settings.token_requests_per_minute,
+            settings.token_concurrency,
+        ),
+    )
+    return CorsHeaders(RequestBoundary(gate, log), CorsPolicy(settings.cors_origins))
 
 
 class _Application(Starlette):
