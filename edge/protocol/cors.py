@@ -51,7 +51,8 @@ MAX_AGE_S: Final = 86_400
 _MADE_UP: Final = re.compile(r"x-stainless-[a-z0-9-]{1,40}")
 _MAX_MADE_UP: Final = 32
 _ORIGIN: Final = re.compile(r"https?://[a-z0-9.\[\]:-]+")
-_STREAM: Final = re.compile(r"(?:/v1)?/streams/[^/]+/?")
+_STREAM: Final = re.compile(r"(?:/.*)?/streams/[^/]+/?")
+"""Under whatever prefix the edge is served."""
 
 HeaderLines = list[tuple[str, str]]
 

@@ -7,9 +7,6 @@ through `_end`, where the first wins.
 
 from __future__ import annotations
 
-import hashlib
-import secrets
-from base64 import b32encode
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -28,12 +25,12 @@ from service.domain.errors import (
     TailraceError,
     TooManyReaders,
 )
-from service.domain.events import Accepted, Entry, FinishReason, Log, Output, Status
+from service.domain.events import Accepted, Entry, FinishReason, Status
 from service.domain.lifecycle import Ending, Prediction, advance
-from service.domain.request import GenerationRequest
 from service.ports.clock import Clock
 from service.ports.store import Created, Page, PredictionStore
-from service.runtime.cursor import PAGE, LogCursor
+from service.runtime.creation import NewPrediction
+from service.runtime.cursor import PAGE, LogCursor, OutputSoFar, output_of
 from service.runtime.dispatcher import Dispatcher
 from service.runtime.live import LivePrediction
 from service.runtime.log_writer import LogWriter
@@ -52,43 +49,6 @@ class PredictionSettings:
     """From creation; a prediction that is not over by then fails."""
     attach_grace: timedelta = timedelta(seconds=10)
     """How long an attached prediction without its caller waits for it to come back."""
-
-
-@dataclass(frozen=True, slots=True)
-class NewPrediction:
-    """What a create asks for."""
-
-    model: str
-    request: GenerationRequest
-    attached: bool = False
-    request_id: str = ""
-    cancel_after: timedelta | None = None
-    labels: tuple[tuple[str, str], ...] = ()
-    owner: str = ""
-    """Whose it will be; empty for nobody's."""
-    prediction_id: str = ""
-    """The id it is to have; empty for one of ours."""
-
-    def body_hash(self) -> bytes:
-        """Return a digest that two creates share only if they ask for the same."""
-        chosen = (self.prediction_id,) if self.prediction_id else ()  # none: as before there were any
-        body = (self.model, self.request, self.attached, self.cancel_after, sorted(self.labels), *chosen)
-        return hashlib.sha256(repr(body).encode("utf-8", "backslashreplace")).digest()
-
-
-@dataclass(frozen=True, slots=True)
-class OutputSoFar:
-    """The data of a log, for representations that show it whole."""
-
-    pieces: tuple[str, ...]
-    """The text of each output entry, in order."""
-    logs: str
-    """The log lines, joined by line feeds."""
-
-
-def new_id() -> str:
-    """Return 26 lower-case base32 characters of 128 random bits."""
-    return b32encode(secrets.token_bytes(16)).decode().rstrip("=").lower()
 
 
 class Predictions:
@@ -176,11 +136,13 @@ class Predictions:
     async def _store_new(
         self, new: NewPrediction, input_tokens: int
     ) -> tuple[Created, LivePrediction | None]:
-        blank = self._blank(new)
+        blank = new.record(self._clock.now())
         accepted = Entry(1, Accepted(blank.created_at))
         record = advance(blank, accepted)
         created = await self._store.create(record, accepted, new.body_hash())
         if not created.fresh:
+            if not new.fits(created.prediction):
+                raise IdConflict("the request id was used with another prediction id")
             live = self._live.get(created.prediction.id)
             return (Created(live.record, fresh=False) if live else created), None
         return created, LivePrediction(record, (accepted,), input_tokens=input_tokens)
@@ -189,24 +151,10 @@ class Predictions:
         if not (new.request_id or new.prediction_id):
             return None
         try:
-            return await self._store.find_created(self._blank(new), new.body_hash())
+            earlier = await self._store.find_created(new.record(self._clock.now()), new.body_hash())
         except (IdConflict, StoreUnavailable):
             return None
-
-    def _blank(self, new: NewPrediction) -> Prediction:
-        now = self._clock.now()
-        return Prediction(
-            id=new.prediction_id or new_id(),
-            model=new.model,
-            request=new.request,
-            created_at=now,
-            attached=new.attached,
-            request_id=new.request_id,
-            deadline=now + new.cancel_after if new.cancel_after else None,
-            labels=new.labels,
-            epoch=1,
-            owner=new.owner,
-        )
+        return earlier if earlier is not None and new.fits(earlier) else None
 
     async def _checkpoint(self, live: LivePrediction) -> None:
         try:
@@ -348,8 +296,7 @@ class Predictions:
             entries = tuple(live.entries) if live else await self._read_all(prediction_id)
         except CursorExpired:
             entries = ()
-        pieces = tuple(e.event.text for e in entries if isinstance(e.event, Output))
-        return OutputSoFar(pieces, "\n".join(e.event.text for e in entries if isinstance(e.event, Log)))
+        return output_of(entries)
 
     async def list(
         self,

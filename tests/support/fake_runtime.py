@@ -26,8 +26,9 @@ from service.domain.lifecycle import Prediction, advance, lasting_labels
 from service.domain.request import FieldViolation, Prompt, check
 from service.ports.engine import EngineInfo
 from service.ports.store import Created, Page
+from service.runtime.creation import NewPrediction
+from service.runtime.cursor import OutputSoFar
 from service.runtime.models import ModelState, ServedModel
-from service.runtime.predictions import NewPrediction, OutputSoFar
 
 INFO = EngineInfo(
     engine="scripted",

@@ -294,7 +294,8 @@ async def test_a_file_of_the_first_version_is_brought_up_to_date(
             connection.execute(statement)
         connection.execute("PRAGMA user_version = 1")
         connection.execute(
-            "INSERT INTO predictions VALUES (1, 'old', 'm', 'r', ?, 0, NULL, 0, 'starting', 1, 1, ?, NULL, 0)",
+            "INSERT INTO predictions"
+            " VALUES (1, 'old', 'm', 'r', ?, 0, NULL, 0, 'starting', 1, 1, ?, NULL, 0)",
             (HASH, encode_outcome(Outcome(None, None, 0, 0, 0))),
         )
         connection.execute("INSERT INTO inputs VALUES (1, NULL, ?)", (encode_labels((("a", "b"),)),))
