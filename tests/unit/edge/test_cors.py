@@ -26,7 +26,9 @@ def test_any_page_may_read_a_stream_without_credentials(path: str, origin: str |
         assert header(lines, "access-control-allow-origin") == "*"
         assert header(lines, "access-control-allow-credentials") is None
         assert header(lines, "vary") is None
-        assert {"x-request-id", "retry-after"} <= set((header(lines, "access-control-expose-headers") or "").split(", "))
+        assert {"x-request-id", "retry-after"} <= set(
+            (header(lines, "access-control-expose-headers") or "").split(", ")
+        )
 
 
 def test_without_a_list_no_page_may_use_the_rest() -> None:
@@ -60,10 +62,14 @@ def test_a_preflight_allows_what_the_sdks_send(path: str) -> None:
 
 
 def test_nothing_that_was_asked_is_echoed_but_the_made_up_names() -> None:
-    asked = "x-evil, x-stainless-\r\nset-cookie: a, x-stainless-" + "a" * 50 + ", x-stainless-ok" + ", x" * 500
+    asked = (
+        "x-evil, x-stainless-\r\nset-cookie: a, x-stainless-" + "a" * 50 + ", x-stainless-ok" + ", x" * 500
+    )
     lines = CorsPolicy([APP]).preflight_headers("/v1/predictions", APP, asked)
     allowed = header(lines, "access-control-allow-headers") or ""
-    assert "x-stainless-ok" in allowed and "evil" not in allowed and "\n" not in allowed and len(allowed) < 1000
+    assert (
+        "x-stainless-ok" in allowed and "evil" not in allowed and "\n" not in allowed and len(allowed) < 1000
+    )
 
 
 @pytest.mark.parametrize(
@@ -75,7 +81,9 @@ def test_an_origin_is_scheme_and_host(text: str, origin: str) -> None:
     assert parse_origin(text) == origin
 
 
-@pytest.mark.parametrize("text", ["", "app.example", "https://app.example/", "null", "ftp://a", "https://*.example"])
+@pytest.mark.parametrize(
+    "text", ["", "app.example", "https://app.example/", "null", "ftp://a", "https://*.example"]
+)
 def test_anything_else_is_none(text: str) -> None:
     with pytest.raises(ValueError):
         parse_origin(text)

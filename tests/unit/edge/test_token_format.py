@@ -48,7 +48,9 @@ def test_any_text_is_read_or_none(text: str) -> None:
     assert parse_token(text) is None
 
 
-@pytest.mark.parametrize("wrong", ["", TOKEN.text + "\n", " " + TOKEN.text, TOKEN.text.upper(), TOKEN.text[:-1]])
+@pytest.mark.parametrize(
+    "wrong", ["", TOKEN.text + "\n", " " + TOKEN.text, TOKEN.text.upper(), TOKEN.text[:-1]]
+)
 def test_nothing_stands_around_it(wrong: str) -> None:
     assert parse_token(wrong) is None
 

@@ -11,8 +11,8 @@ CALLERS = WebCallers(["Llm.Example", "10.0.0.5"], ["https://app.example"])
 
 @pytest.mark.parametrize(
     "host",
-    ["localhost", "LOCALHOST:8080", "localhost.", "127.0.0.1:1", "127.9.9.9", "[::1]:8080", "[::1]", "a.localhost",
-     "llm.example", "LLM.example:443", "10.0.0.5:80"],
+    ["localhost", "LOCALHOST:8080", "localhost.", "127.0.0.1:1", "127.9.9.9", "[::1]:8080", "[::1]",
+     "a.localhost", "llm.example", "LLM.example:443", "10.0.0.5:80"],
 )  # fmt: skip
 def test_our_own_names(host: str) -> None:
     assert CALLERS.admits_host(host)
