@@ -69,7 +69,7 @@ class Gate:
             _act_as(scope, owner=NOBODY, sees_all=False)
             answer = self._app
         else:
-            answer = await self._judge_token(scope, demand, demand.scope, await self._tokens.current())
+            answer = await self._judge_token(scope, demand, demand.scope, self._tokens)
         await answer(scope, receive, send)
 
     def _judge_web_caller(self, scope: Scope, demand: Demand) -> ASGIApp:
@@ -84,11 +84,11 @@ class Gate:
         return self._app
 
     async def _judge_token(
-        self, scope: Scope, demand: Demand, wanted: grants.Scope, table: grants.GrantTable
+        self, scope: Scope, demand: Demand, wanted: grants.Scope, tokens: GrantFile
     ) -> ASGIApp:
         text = presented_token(Headers(scope=scope), demand.key_headers)
         token = None if text is None else parse_token(text)
-        grant = None if token is None else table.find(token, datetime.now(UTC))
+        grant = None if token is None else await tokens.find(token, datetime.now(UTC))
         if grant is None:
             return demand.refuse(UNAUTHENTICATED, {"www-authenticate": _challenge(text)})
         scope["state"]["token_id"] = grant.id

@@ -2,7 +2,7 @@
 
 The file is replaced as a whole and written with mode 0600; writers take turns by a lock file beside
 it. A running edge looks at it again when a request comes and the last look is `LOOK_EVERY_S` ago, so
-a token that was made or revoked counts within that time, without a restart.
+a token that was revoked is refused within that time, without a restart; one that was made counts at once.
 
 What a running edge does when the file is bad: gone means that no token is good any more; unreadable
 or malformed means that the last good state stays, with an error in the log, since a slip of an editor
@@ -16,6 +16,7 @@ import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
@@ -103,15 +104,29 @@ class GrantFile:
         self._table = read_grants(path)
         self._looked_s = clock()
 
-    async def current(self) -> GrantTable:
-        """Return the grants, at most `LOOK_EVERY_S` old: nobody is judged by an older state."""
-        if self._clock() - self._looked_s >= LOOK_EVERY_S:
-            async with self._lock:
-                if self._clock() - self._looked_s >= LOOK_EVERY_S:
-                    began_s = self._clock()
-                    await anyio.to_thread.run_sync(self._reload)
-                    self._looked_s = began_s
-        return self._table
+    async def find(self, token: ApiToken, now: datetime) -> Grant | None:
+        """Return what `token` grants, by a state at most `LOOK_EVERY_S` old; None for nothing.
+
+        A token that is not found is looked for again in the file as it is now: it may be new.
+        """
+        await self._look_again(LOOK_EVERY_S)
+        grant = self._table.find(token, now)
+        if grant is None and await self._look_again(0):
+            grant = self._table.find(token, now)
+        return grant
+
+    async def _look_again(self, age_s: float) -> bool:
+        """Look at the file unless that was done since `age_s` ago; return whether anything changed."""
+        wanted_s = self._clock() - age_s
+        if self._looked_s > wanted_s:
+            return False
+        async with self._lock:  # who waits here is judged by the new state too
+            before = self._table
+            if self._looked_s <= wanted_s:
+                began_s = self._clock()
+                await anyio.to_thread.run_sync(self._reload)
+                self._looked_s = began_s
+        return self._table is not before
 
     def _reload(self) -> None:
         signature = _look(self._path)
