@@ -4,6 +4,7 @@ A factory: nothing exists before it is called, and two applications in one proce
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import orjson
 from starlette.applications import Starlette
@@ -14,11 +15,17 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from edge.auth.gate import Gate
+from edge.auth.token_file import GrantFile
+from edge.auth.usage import DefaultLimits
+from edge.auth.web_callers import WebCallers
 from edge.http.body import BodyLimits
+from edge.http.cors import CorsHeaders
 from edge.http.lifecycle import Lifecycle
 from edge.http.middleware import Logger, RequestBoundary
 from edge.http.problem_responses import problem_response
 from edge.http.sse_response import SseTiming
+from edge.protocol.cors import CorsPolicy
 from edge.protocol.problems import Problem
 from edge.replicate.endpoints import ENDPOINTS
 from edge.replicate.openapi import openapi_document
@@ -71,7 +78,7 @@ class References:
 def create_app(
     settings: Settings, upstream: Upstream, lifecycle: Lifecycle, secret: bytes, log: Logger
 ) -> ASGIApp:
-    """Return the application that serves `upstream`."""
+    """Return the application that serves `upstream`. Raises GrantsError for a bad file of tokens."""
     base = settings.public_base()
     urls = PublicUrls(base, settings.proxies())
     replicate = ReplicateApi(
@@ -103,7 +110,18 @@ def create_app(
         exception_handlers={HTTPException: _http_problem},
     )
     app.router.redirect_slashes = False
-    return RequestBoundary(app, log, prefix="" if base is None else base.prefix)
+    gate = Gate(
+        app,
+        GrantFile(Path(settings.tokens_file), log) if settings.tokens_file else None,
+        WebCallers(settings.admitted_hosts(), settings.cors_origins),
+        DefaultLimits(
+            settings.token_creates_per_minute,
+            settings.token_requests_per_minute,
+            settings.token_concurrency,
+        ),
+    )
+    boundary = RequestBoundary(gate, log, prefix="" if base is None else base.prefix)
+    return CorsHeaders(boundary, CorsPolicy(settings.cors_origins))
 
 
 class _Application(Starlette):

@@ -23,7 +23,9 @@ from protos.metadata import TRACEPARENT
 Logger = structlog.typing.FilteringBoundLogger
 
 INTERNAL_PROBLEM: Final = Problem("Internal error", 500, "An internal error happened.")
-_STREAM_TOKEN: Final = re.compile(r"(/streams/[^/]{0,26})[^/]*")
+_STREAM_TOKEN: Final = re.compile(r"(/streams/).*")
+_NOTED: Final = ("token_id", "prediction_id")
+"""What layers below note in the request's state for its access line."""
 _CLIENT_GONE: Final = 499
 
 
@@ -35,8 +37,8 @@ def caller_of(connection: HTTPConnection) -> Caller:
 
 
 def redact_path(path: str) -> str:
-    """Return `path` fit for a log: of a stream's token only the prediction's id is left."""
-    return _STREAM_TOKEN.sub(r"\1", path)
+    """Return `path` fit for a log: nothing of a stream's token is left, however it was mangled."""
+    return _STREAM_TOKEN.sub(r"\1-", path)
 
 
 class RequestBoundary:
@@ -87,6 +89,7 @@ class RequestBoundary:
                 method=scope["method"],
                 path=redact_path(scope["path"]),
                 status=status or _CLIENT_GONE,
+                **{name: scope["state"][name] for name in _NOTED if name in scope["state"]},
                 duration_ms=round((time.perf_counter() - began_s) * 1000, 1),
             )
 

@@ -78,7 +78,7 @@ class Endpoint:
 
 
 PATH_PARAMETERS: Final = {
-    "prediction_id": "26 lower-case characters, from a create.",
+    "prediction_id": "From a create, or chosen by a PUT: 1 to 64 of a-z, 0-9 and hyphens.",
     "owner": "The part before the slash of a name.",
     "name": "The part after it.",
     "version_id": "64 hexadecimal digits, or `hidden` for what is served now.",
@@ -94,8 +94,12 @@ _PREFER: Final = Parameter(
 _CANCEL_AFTER: Final = Parameter(
     "Cancel-After", "header", "Cancel by itself: `30`, `30s`, `5m`, `1h30m`; 5 s to 24 h after the creation."
 )
-_CREATE: Final = (_PREFER, _CANCEL_AFTER)
+_IDEMPOTENCY_KEY: Final = Parameter(
+    "Idempotency-Key", "header", "Names this create for 24 h: a repeat of the same body creates nothing."
+)
+_CREATE: Final = (_PREFER, _CANCEL_AFTER, _IDEMPOTENCY_KEY)
 _CREATED: Final = (
+    Answer(200, "A repeat: created before.", objects.Prediction, headers=("Location", "Idempotent-Replayed")),
     Answer(
         201,
         "Created; ended, if it was waited for.",
@@ -154,6 +158,15 @@ ENDPOINTS: Final = (
         _one(objects.Prediction),
     ),
     Endpoint(
+        "PUT",
+        "/predictions/{prediction_id}",
+        "predictions.put",
+        "Create a prediction of this id; a repeat creates nothing",
+        _CREATED,
+        _CREATE,
+        CreateBody,
+    ),
+    Endpoint(
         "POST",
         "/predictions/{prediction_id}/cancel",
         "predictions.cancel",
@@ -170,13 +183,6 @@ ENDPOINTS: Final = (
             Answer(204, "There is nothing after this position."),
         ),
         _RESUME,
-    ),
-    Endpoint(
-        "OPTIONS",
-        "/streams/{token}",
-        "predictions.stream.preflight",
-        "Let a page of another origin stream",
-        (Answer(204, "Allowed."),),
     ),
     Endpoint(
         "GET",

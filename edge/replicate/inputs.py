@@ -23,8 +23,9 @@ from edge.upstream.records import (
     TextInput,
 )
 
-INPUT_LABEL: Final = "replicate.input"
-"""JSON object: field → its number, or null for a field whose text stands in the request."""
+INPUT_LABEL: Final = "data.replicate.input"
+"""JSON object: field → its number, or null for a field whose text stands in the request. The service
+removes labels with this prefix together with the data."""
 
 _OTHER_API: Final = '{"prompt":null,"system_prompt":null}'
 """Label of a prediction made through another API: its text alone is shown."""

@@ -1,5 +1,6 @@
 """Owns what the headers and paths of Replicate's API mean: deadlines, versions, resume positions."""
 
+import hashlib
 import re
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -21,7 +22,12 @@ from edge.upstream.metadata import Caller
 from edge.upstream.port import UpstreamModels
 from edge.upstream.records import ModelRecord
 
-_PREDICTION_ID: Final = re.compile(r"[a-z0-9]{26}")
+PREDICTION_ID: Final = re.compile(r"[a-z0-9-]{1,64}")
+"""Ids of the service's, 26 characters, and those that callers choose (Cog's PUT)."""
+
+MAX_KEY_CHARS: Final = 255
+"""Longest `Idempotency-Key`; Stripe's limit."""
+
 _NAME_PART: Final = re.compile(r"[!-.0-~]{1,256}")
 """Printable ASCII without a slash; what is served under such a name is the service's to say."""
 
@@ -50,9 +56,41 @@ class PublicUrls:
 def prediction_id(request: Request) -> str:
     """Return the id in the path. Raises UpstreamError for one that cannot exist."""
     text = request.path_params["prediction_id"]
-    if not _PREDICTION_ID.fullmatch(text):
-        raise UpstreamError(Reason.PREDICTION_NOT_FOUND, "No such prediction.")
+    if not PREDICTION_ID.fullmatch(text):
+        raise UpstreamError(Reason.PREDICTION_NOT_FOUND)
     return str(text)
+
+
+def chosen_id(request: Request, body: CreateBody) -> str:
+    """Return the id that a create chooses in its path; empty for one that chooses none.
+
+    Raises InvalidInput for one that cannot be, or that the body contradicts.
+    """
+    text = request.path_params.get("prediction_id")
+    if text is None:
+        return ""
+    if not PREDICTION_ID.fullmatch(text):
+        fault = InvalidField("invalid", "prediction_id", "Must be 1 to 64 of a-z, 0-9 and hyphens")
+        raise InvalidInput(fault)
+    if body.id not in (None, text):
+        raise InvalidInput(InvalidField("conflict", "id", "Differs from the id in the path"))
+    return str(text)
+
+
+def request_id(request: Request) -> str:
+    """Return what names the create for the service, after `Idempotency-Key`; empty for none.
+
+    The key is hashed: the service takes less text than callers send, and has other callers, whose
+    request ids cannot meet these. Raises InvalidInput.
+    """
+    values = request.headers.getlist("idempotency-key")
+    if not values:
+        return ""
+    key = values[0].strip(" \t")
+    if len(values) > 1 or not 0 < len(key) <= MAX_KEY_CHARS or not (key.isascii() and key.isprintable()):
+        text = f"Must be given once, as 1 to {MAX_KEY_CHARS} printable ASCII characters"
+        raise InvalidInput(InvalidField("invalid", "Idempotency-Key", text))
+    return f"idempotency-key:{hashlib.sha256(key.encode()).hexdigest()}"
 
 
 def cancel_after(request: Request) -> timedelta | None:

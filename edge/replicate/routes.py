@@ -30,7 +30,15 @@ from edge.replicate.errors import upstream_response
 from edge.replicate.inputs import input_label, to_generation
 from edge.replicate.listing import PAGE_SIZE, invalid_cursor, read_list_query, render_page
 from edge.replicate.render import Links, render_created, render_prediction
-from edge.replicate.requests import PublicUrls, cancel_after, last_event_id, prediction_id, requested_model
+from edge.replicate.requests import (
+    PublicUrls,
+    cancel_after,
+    chosen_id,
+    last_event_id,
+    prediction_id,
+    request_id,
+    requested_model,
+)
 from edge.replicate.routing import Handler, build_routes
 from edge.replicate.schemas import read_create
 from edge.replicate.stream import START, ReplicateStream
@@ -39,19 +47,8 @@ from edge.upstream.connection import Upstream
 from edge.upstream.errors import Reason, UpstreamError
 from edge.upstream.records import NewPrediction, PredictionPage, PredictionRecord
 
-STREAM_HEADERS: Final = (
-    (b"access-control-allow-origin", b"*"),
-    (b"access-control-expose-headers", b"x-request-id, retry-after"),
-    (b"referrer-policy", b"no-referrer"),
-)
-"""The URL is the credential, so any page that has it may read; but it must not leak as a referrer."""
-
-PREFLIGHT_HEADERS: Final = {
-    "access-control-allow-methods": "GET, HEAD, OPTIONS",
-    "access-control-allow-headers": "accept, authorization, cache-control, content-type, last-event-id",
-    "access-control-max-age": "86400",
-    "allow": "GET, HEAD, OPTIONS",
-}
+STREAM_HEADERS: Final = ((b"referrer-policy", b"no-referrer"),)
+"""The URL is the credential; it must not leak as a referrer."""
 
 HOLD_GRACE: Final = timedelta(milliseconds=250)
 """How much longer than the hold we wait for the service to say that it is over."""
@@ -88,11 +85,11 @@ class ReplicateApi:
         """Return what serves each operation of the table."""
         return {
             "predictions.create": self.create,
+            "predictions.put": self.create,
             "predictions.list": self.list,
             "predictions.get": self.get,
             "predictions.cancel": self.cancel,
             "predictions.stream": self.stream,
-            "predictions.stream.preflight": self.stream_preflight,
             "models.predictions.create": self.create,
             "deployments.predictions.create": self.create_on_deployment,
             **self._catalog.handlers(),
@@ -101,7 +98,9 @@ class ReplicateApi:
     async def create(self, request: Request) -> Response:
         """Create a prediction; with `Prefer: wait` answer when it has ended or the wait is over.
 
-        Detached: neither the end of the wait nor the caller's going away cancels anything.
+        A repeat, by `Idempotency-Key` or by a PUT of the same id, creates nothing and is answered 200
+        where the first was 201. Detached: neither the end of the wait nor the caller's going away
+        cancels anything.
         """
         return await self._create(request)
 
@@ -115,12 +114,13 @@ class ReplicateApi:
         began_s = anyio.current_time()
         preference = parse_prefer(request.headers.getlist("prefer"))
         deadline = cancel_after(request)
+        request_name = request_id(request)
         given = await read_json(request, self._options.body)
+        body = read_create(given if deployment is None else deployment.fill(given))
+        wanted_id = chosen_id(request, body)
         if deployment is None:
-            body = read_create(given)
             model = await requested_model(request, body, self._upstream.models)
         else:
-            body = read_create(deployment.fill(given))
             deployment.check(body.input)
             model = await self._upstream.models.get(deployment.model, caller=caller_of(request))
         if not model.is_known:
@@ -131,14 +131,19 @@ class ReplicateApi:
             generation=to_generation(body.input, chat_template=model.chat_template),
             cancel_after=deadline,
             labels=(input_label(body.input), *deployment_label(name)),
+            request_id=request_name,
+            prediction_id=wanted_id,
         )
         record = await self._upstream.predictions.create(new, caller=caller_of(request))
         headers = {**_NO_STORE, "location": links.get(record.id)}
         status = 201
+        if record.replayed:
+            status = 200
+            headers["idempotent-replayed"] = "true"
         if preference.wait is not None and preference.wait_applied is not None:
             record = await self._held(request, record, hold(preference.wait), began_s)
             headers["preference-applied"] = preference.wait_applied
-            status = 201 if record.status.is_terminal else 202
+            status = status if record.status.is_terminal else 202
         return _json(render_created(record, links), status, headers)
 
     async def list(self, request: Request) -> Response:
@@ -181,16 +186,14 @@ class ReplicateApi:
         found = self._options.tokens.find_prediction_id(request.path_params["token"])
         if found is None:
             return _with_stream_headers(problem_response(Problem("Not found", 404, "No such stream.")))
+        request.state.prediction_id = found
+        request.state.caller = caller_of(request).for_everybody()
         if request.method == "HEAD":
             return _with_stream_headers(Response(None, 200))
         try:
             return await self._open(request, found)
         except UpstreamError as error:
             return _with_stream_headers(upstream_response(error))
-
-    async def stream_preflight(self, request: Request) -> Response:
-        """Answer a browser's preflight for a stream."""
-        return _with_stream_headers(Response(None, 204, PREFLIGHT_HEADERS))
 
     async def _open(self, request: Request, found: str) -> ASGIApp:
         """Return the stream's answer. An id that is not one of ours streams from the start."""

@@ -167,6 +167,9 @@ class CreateBody(_Strict):
     model: str | None = None
     """`owner/name`; an alternative to `version`."""
 
+    id: str | None = None
+    """The prediction's id; what a PUT has in its path. Without meaning elsewhere."""
+
     input: PredictionInput
 
 

@@ -20,7 +20,8 @@ from service.domain.errors import (
 )
 from service.domain.events import FinishReason, Started, Status
 from service.ports.engine import EndReason
-from service.runtime.predictions import NewPrediction, PredictionSettings
+from service.runtime.creation import NewPrediction
+from service.runtime.predictions import PredictionSettings
 from tests.support.manual_host import ManualHost
 from tests.support.runtime import Runtime, end_of, new, read_all, running, text_of
 
@@ -169,7 +170,9 @@ async def test_a_detached_prediction_outlives_all_its_readers():
                 await cursor.next()
             assert runtime.host.canceled == []
             runtime.host.end(job)
-            assert (await runtime.predictions.get(prediction_id, timedelta(seconds=4))).status is Status.SUCCEEDED
+            assert (
+                await runtime.predictions.get(prediction_id, timedelta(seconds=4))
+            ).status is Status.SUCCEEDED
 
 
 async def test_the_deadline_cancels_a_queued_prediction():

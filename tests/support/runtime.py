@@ -14,10 +14,11 @@ from service.adapters.system_clock import SystemClock
 from service.domain.events import Completed, Entry, Output
 from service.domain.request import GenerationRequest, Stopping, TextPrompt
 from service.ports.store import PredictionStore
+from service.runtime.creation import NewPrediction
 from service.runtime.cursor import LogCursor
 from service.runtime.dispatcher import Dispatcher, DispatcherSettings
 from service.runtime.models import Models
-from service.runtime.predictions import NewPrediction, Predictions, PredictionSettings
+from service.runtime.predictions import Predictions, PredictionSettings
 from tests.support.manual_host import ManualHost
 
 MODEL = "test/model"
@@ -34,7 +35,9 @@ class Runtime:
     store: PredictionStore
 
 
-def new(prompt: str = "hello", *, attached: bool = False, request_id: str = "", **changes: object) -> NewPrediction:
+def new(
+    prompt: str = "hello", *, attached: bool = False, request_id: str = "", **changes: object
+) -> NewPrediction:
     """Return a create; `changes` are fields of `Stopping` or `NewPrediction`."""
     stopping = {k: v for k, v in changes.items() if k in Stopping.__slots__}
     rest = {k: v for k, v in changes.items() if k not in stopping}
@@ -60,7 +63,9 @@ async def running(
     store = store or MemoryStore()
     host = host or ManualHost()
     clock = SystemClock()
-    predictions = Predictions(store, clock, settings or PredictionSettings(attach_grace=timedelta(seconds=0.05)))
+    predictions = Predictions(
+        store, clock, settings or PredictionSettings(attach_grace=timedelta(seconds=0.05))
+    )
     limits = DispatcherSettings(queue_limit=queue_limit, claim_limit=claim_limit)
     dispatcher = Dispatcher(MODEL, host, store, predictions.writer, clock, limits)
     dispatchers = {MODEL: dispatcher}

@@ -4,12 +4,17 @@
 import Replicate from "replicate";
 
 const [name, baseUrl, argument] = process.argv.slice(2);
-const { model, prompt, id, url } = JSON.parse(argument);
+const { model, prompt, input = { prompt }, id, url, key, auth = "r8_conformance" } = JSON.parse(argument);
 const calls = [];
 
 async function notingFetch(target, init) {
-  const answer = await fetch(target, init);
   const headers = Object.fromEntries(new Headers(init?.headers).entries());
+  if (key && init?.method === "POST") headers["idempotency-key"] = key;
+  const lost = { method: init?.method ?? "GET", path: new URL(target).pathname, status: 0 };
+  const answer = await fetch(target, { ...init, headers }).catch((error) => {
+    calls.push(lost);
+    throw error;
+  });
   calls.push({
     method: init?.method ?? "GET",
     path: new URL(target).pathname,
@@ -22,8 +27,7 @@ async function notingFetch(target, init) {
   return answer;
 }
 
-const replicate = new Replicate({ auth: "r8_conformance", baseUrl, fetch: notingFetch });
-const input = { prompt };
+const replicate = new Replicate({ auth, baseUrl, fetch: notingFetch });
 
 async function collect(events) {
   const found = [];
@@ -38,6 +42,7 @@ const cases = {
   stream: () => collect(replicate.stream(model, { input })),
   cancel: () => replicate.predictions.cancel(id),
   get: () => replicate.predictions.get(id),
+  create: () => replicate.predictions.create({ model, input }),
   create_wait_120: () => replicate.predictions.create({ model, input, wait: 120 }),
   dates: async () => {
     const found = await replicate.predictions.get(id);
