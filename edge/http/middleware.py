@@ -2,8 +2,9 @@
 
 Pure ASGI, one layer: it looks at `http.response.start` only, so it holds nothing back and costs a
 function call a chunk. It also serves paths with a trailing slash as those without, since a redirect
-would lose headers and, behind a TLS proxy, name the wrong scheme; and paths with the public base's
-prefix as those without, so that it does not matter whether a proxy strips it.
+would lose headers and, behind a TLS proxy, name the wrong scheme; and paths with the prefix of the
+public base or the server's `root_path` as those without, so that it does not matter whether a proxy
+strips it. All layers below see paths of routes only.
 """
 
 import re
@@ -57,7 +58,7 @@ class RequestBoundary:
         request_id = secrets.token_hex(8)
         traceparent = HTTPConnection(scope).headers.get(TRACEPARENT, "")
         scope.setdefault("state", {})["caller"] = Caller(request_id, traceparent)
-        scope["path"] = _served_path(scope["path"], self._prefix)
+        scope["path"] = _served_path(scope["path"], scope.get("root_path", ""), self._prefix)
         began_s = time.perf_counter()
         status = 0
 
@@ -94,8 +95,10 @@ class RequestBoundary:
             )
 
 
-def _served_path(path: str, prefix: str) -> str:
-    """Return the path of the route that `path` means: without public prefix and trailing slash."""
-    if prefix and (path == prefix or path.startswith(prefix + "/")):
-        path = path[len(prefix) :] or "/"
+def _served_path(path: str, *prefixes: str) -> str:
+    """Return the path of the route that `path` means: without any of the prefixes, and trailing slash."""
+    for prefix in prefixes:
+        if prefix and (path == prefix or path.startswith(prefix + "/")):
+            path = path[len(prefix) :] or "/"
+            break
     return path[:-1] if len(path) > 1 and path.endswith("/") else path
