@@ -16,6 +16,8 @@ CALLERS_LOCK := tests/conformance/callers/requirements.lock
 PYTEST := $(BIN)/python -m pytest
 # More for pytest, e.g. make unit ARGS="-k stop -x"
 ARGS ?=
+# Whose predictions a token of `make token` makes and sees.
+OWNER ?= default
 # What `make breaking` compares with.
 BASE ?= main
 
@@ -73,6 +75,10 @@ clean: ## Remove .venv, caches and builds; var/ (models, predictions, logs) stay
 .PHONY: run
 run: $(STAMP) ## Run service and edge on a real model and stream a first prediction (PROMPT=, MODEL=, ONCE=1)
 	@exec $(BIN)/python -m clients.first_run
+
+.PHONY: token
+token: $(STAMP) ## Make an API token and print it once (OWNER=, ARGS="--expires 90d --scopes predictions:read")
+	@exec $(BIN)/python -m edge.tokens create --owner "$(OWNER)" $(ARGS)
 
 .PHONY: run-service
 run-service: $(STAMP) ## Run the gRPC service alone, in the foreground

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import anyio
@@ -34,21 +33,11 @@ from service.runtime.cursor import PAGE, LogCursor, OutputSoFar, output_of
 from service.runtime.dispatcher import Dispatcher
 from service.runtime.live import LivePrediction
 from service.runtime.log_writer import LogWriter
+from service.runtime.owner_shares import OwnerShares
+from service.runtime.prediction_settings import PredictionSettings
 from service.runtime.timers import Timers
 
 log = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True)
-class PredictionSettings:
-    """Limits of every prediction."""
-
-    readers_limit: int = 16
-    """Readers that may follow one prediction at a time."""
-    run_limit: timedelta = timedelta(minutes=30)
-    """From creation; a prediction that is not over by then fails."""
-    attach_grace: timedelta = timedelta(seconds=10)
-    """How long an attached prediction without its caller waits for it to come back."""
 
 
 class Predictions:
@@ -66,6 +55,7 @@ class Predictions:
         self._dispatchers: Mapping[str, Dispatcher] = {}
         self._live: dict[str, LivePrediction] = {}
         self._timers = Timers()
+        self._shares = OwnerShares(settings.owner_limit)
         self._idle = anyio.Event()
         self.writer = LogWriter(store, on_completed=self._forget, on_fenced=self._fenced)
         self.draining = False
@@ -110,6 +100,20 @@ class Predictions:
         if dispatcher is None:
             raise ModelNotFound(f"no model {new.model!r:.200} is served here")
         self._refuse_when_closed()
+        with self._shares.taking(new.owner) as share:
+            created, live = await self._admit(dispatcher, new)
+            share.kept = live is not None
+        if live is not None:
+            self._follow(live)
+            dispatcher.enqueue(live, reserved=True)
+            if new.attached:
+                await self._checkpoint(live)
+        return created
+
+    async def _admit(
+        self, dispatcher: Dispatcher, new: NewPrediction
+    ) -> tuple[Created, LivePrediction | None]:
+        """Judge and store, with a place in the queue taken for what is new."""
         input_tokens = await dispatcher.admit(new.request)
         live: LivePrediction | None = None
         try:
@@ -119,12 +123,7 @@ class Predictions:
         finally:
             if live is None:
                 dispatcher.release()
-        if live is not None:
-            self._follow(live)
-            dispatcher.enqueue(live, reserved=True)
-            if new.attached:
-                await self._checkpoint(live)
-        return created
+        return created, live
 
     def _refuse_when_closed(self) -> None:
         if self.draining:
@@ -168,15 +167,8 @@ class Predictions:
         record = live.record
         self._live[live.id] = live
         now = self._clock.now()
-        limit = record.created_at + self._settings.run_limit
-        if record.deadline is not None and record.deadline <= limit:
-            ending = Ending(Status.CANCELED, FinishReason.DEADLINE)
-            self._timers.after(live.id, record.deadline - now, lambda: self._end(live, ending))
-        else:
-            seconds = self._settings.run_limit.total_seconds()
-            text = f"the prediction ran longer than the limit of {seconds:g} s"
-            failed = Ending(Status.FAILED, FinishReason.ERROR, error=text)
-            self._timers.after(live.id, limit - now, lambda: self._end(live, failed))
+        moment, ending = self._settings.time_limit(record)
+        self._timers.after(live.id, moment - now, lambda: self._end(live, ending))
         if record.attached:
             self._await_caller(live)
 
@@ -186,6 +178,7 @@ class Predictions:
             entries = await self._read_all(record.id)
             live = LivePrediction(record, entries, input_tokens=0)
             live.needs_claim = True
+            self._shares.add(record.owner)
             self._follow(live)
             if dispatcher is None or record.request is None:
                 claimed = await self._store.claim(record.id)
@@ -240,6 +233,7 @@ class Predictions:
 
     def _forget(self, live: LivePrediction) -> None:
         self._live.pop(live.id, None)
+        self._shares.give_back(live.record.owner)
         self._timers.cancel(live.id)
         self._timers.cancel(f"{live.id}/caller")
         record = live.record

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -14,8 +15,9 @@ from protos.metadata import REPLAYED
 from protos.tailrace.v1 import prediction_pb2 as pb
 from protos.tailrace.v1 import prediction_service_pb2 as spb
 from service.adapters.stores.memory import MemoryStore
-from service.domain.errors import Draining, IdConflict, PredictionNotFound, QueueFull
+from service.domain.errors import Draining, IdConflict, ModelNotFound, PredictionNotFound, QueueFull
 from service.domain.events import FinishReason, Status
+from service.runtime.prediction_settings import PredictionSettings
 from service.runtime.predictions import Predictions
 from tests.support.rpc import failure, predict_request, serving
 from tests.support.runtime import Runtime, new, running
@@ -166,6 +168,48 @@ async def test_an_owner_and_a_chosen_id_survive_a_restart():
             runtime.host.end(job)
             record = await runtime.predictions.get("mine", timedelta(seconds=9), owner="ann")
             assert (record.owner, record.status) == ("ann", Status.SUCCEEDED)
+
+
+async def test_an_owner_has_a_limit_of_unfinished_predictions():
+    with anyio.fail_after(5):
+        async with running(settings=PredictionSettings(owner_limit=2)) as runtime:
+            create = runtime.predictions.create
+            answers = []
+
+            async def ask(owner: str) -> None:
+                try:
+                    answers.append((await create(new(owner=owner))).prediction.id)
+                except QueueFull as error:
+                    answers.append(error.message)
+
+            async with anyio.create_task_group() as tasks:
+                for _ in range(5):
+                    tasks.start_soon(ask, "ann")
+            refusals = [answer for answer in answers if " " in answer]
+            assert refusals == ["at most 2 predictions of one owner may be unfinished; try again"] * 3
+            for owner in ("bob", "", "", ""):
+                await create(new(owner=owner))
+            (first,) = [answer for answer in answers if " " not in answer][:1]
+            await runtime.predictions.cancel(first)
+            await create(new(owner="ann", request_id="r"))
+            with pytest.raises(QueueFull):
+                await create(new(owner="ann"))
+            assert not (await create(new(owner="ann", request_id="r"))).fresh
+            with pytest.raises(ModelNotFound):
+                await create(replace(new(owner="bob"), model="nope/nope"))
+            await create(new(owner="bob"))
+
+
+async def test_the_limit_counts_what_an_earlier_process_left():
+    store = MemoryStore()
+    settings = PredictionSettings(owner_limit=1)
+    with anyio.fail_after(5):
+        async with running(store, settings=settings) as runtime:
+            await runtime.predictions.create(new(owner="ann"))
+        async with running(store, settings=settings) as runtime:
+            await runtime.host.next_job()
+            with pytest.raises(QueueFull):
+                await runtime.predictions.create(new(owner="ann"))
 
 
 # ------------------------------------------------------------------------------------------- RPC

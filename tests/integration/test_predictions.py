@@ -21,7 +21,7 @@ from service.domain.errors import (
 from service.domain.events import FinishReason, Started, Status
 from service.ports.engine import EndReason
 from service.runtime.creation import NewPrediction
-from service.runtime.predictions import PredictionSettings
+from service.runtime.prediction_settings import PredictionSettings
 from tests.support.manual_host import ManualHost
 from tests.support.runtime import Runtime, end_of, new, read_all, running, text_of
 

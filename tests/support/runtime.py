@@ -18,7 +18,8 @@ from service.runtime.creation import NewPrediction
 from service.runtime.cursor import LogCursor
 from service.runtime.dispatcher import Dispatcher, DispatcherSettings
 from service.runtime.models import Models
-from service.runtime.predictions import Predictions, PredictionSettings
+from service.runtime.prediction_settings import PredictionSettings
+from service.runtime.predictions import Predictions
 from tests.support.manual_host import ManualHost
 
 MODEL = "test/model"
