@@ -31,7 +31,8 @@ from service.rpc.server import CannotListen, RpcServer, ServerOptions
 from service.runtime.dispatcher import Dispatcher, DispatcherSettings
 from service.runtime.engine_process import EngineProcess, EngineProcessSettings
 from service.runtime.models import Models
-from service.runtime.predictions import Predictions, PredictionSettings
+from service.runtime.prediction_settings import PredictionSettings
+from service.runtime.predictions import Predictions
 from service.runtime.retention import RetentionSettings, keep_clean
 from service.settings import Settings, SettingsError
 
@@ -82,6 +83,7 @@ async def serve(settings: Settings) -> None:
     clock = SystemClock()
     limits = PredictionSettings(
         readers_limit=settings.readers_limit,
+        owner_limit=settings.owner_limit,
         run_limit=settings.run_limit,
         attach_grace=settings.attach_grace,
     )

@@ -83,14 +83,17 @@ class Link:
         self.up = asyncio.Event()
         """Set while the link is open."""
 
-    def follow(self, prediction_id: str, after_sequence: int) -> Followed | None:
+    def follow(self, prediction_id: str, after_sequence: int, owner: str) -> Followed | None:
         """Ask for the events after `after_sequence`; None while the link is down."""
         if not self.up.is_set():
             return None
         followed = Followed(next(self._numbers), after_sequence)
         self._followed[followed.number] = followed
         self._orders.follow.add(
-            number=followed.number, prediction_id=prediction_id, after_sequence=after_sequence
+            number=followed.number,
+            prediction_id=prediction_id,
+            after_sequence=after_sequence,
+            owner=owner,
         )
         self._ordered.set()
         return followed

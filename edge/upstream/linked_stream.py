@@ -14,21 +14,27 @@ from edge.upstream.stream import RpcEventStream
 class LinkedEventStream:
     """An `EventStream` that begins on the link; an async context manager."""
 
-    __slots__ = ("_after", "_followed", "_id", "_link", "_own", "_own_call")
+    __slots__ = ("_after", "_followed", "_id", "_link", "_own", "_own_call", "_owner")
 
     def __init__(
-        self, link: Link, prediction_id: str, after_sequence: int, own_call: Callable[[int], RpcEventStream]
+        self,
+        link: Link,
+        prediction_id: str,
+        after_sequence: int,
+        owner: str,
+        own_call: Callable[[int], RpcEventStream],
     ) -> None:
-        """`own_call` opens a stream with a call of its own after a sequence."""
+        """`owner` is for whom it reads; `own_call` opens a stream by a call of its own after a sequence."""
         self._link = link
         self._id = prediction_id
+        self._owner = owner
         self._after = after_sequence
         self._own_call = own_call
         self._followed: Followed | None = None
         self._own: RpcEventStream | None = None
 
     async def __aenter__(self) -> Self:
-        self._followed = self._link.follow(self._id, self._after)
+        self._followed = self._link.follow(self._id, self._after, self._owner)
         return self
 
     async def __aexit__(

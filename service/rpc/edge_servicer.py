@@ -97,7 +97,9 @@ class Board:
 
         found = None
         if number not in self._followed and len(self._followed) < MAX_FOLLOWED and follow.after_sequence >= 0:
-            found = self._predictions.follow(follow.prediction_id, follow.after_sequence, mark)
+            found = self._predictions.follow(
+                follow.prediction_id, follow.after_sequence, mark, owner=follow.owner
+            )
         if found is None:
             self._refused.append(number)
             self.news.set()

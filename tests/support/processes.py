@@ -175,6 +175,7 @@ class Edge(ServerProcess):
     def __init__(self, folder: Path, service_address: str, **settings: str) -> None:
         defaults = {
             "EDGE_SERVICE_ADDRESS": service_address,
+            "EDGE_ALLOWED_HOSTS": "h",
             "EDGE_STREAM_SECRET": "tests only, but long enough to be one",
         }
         given = {f"EDGE_{name.upper()}": value for name, value in settings.items()}

@@ -56,22 +56,26 @@ class Follow(_message.Message):
     NUMBER_FIELD_NUMBER: _builtins.int
     PREDICTION_ID_FIELD_NUMBER: _builtins.int
     AFTER_SEQUENCE_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     """Chosen by the edge, never used again in this call."""
     prediction_id: _builtins.str
     """Required."""
     after_sequence: _builtins.int
     """The sequence of the last event seen; 0 for none."""
+    owner: _builtins.str
+    """See `owner` of StreamPredictionRequest."""
     def __init__(
         self,
         *,
         number: _builtins.int = ...,
         prediction_id: _builtins.str = ...,
         after_sequence: _builtins.int = ...,
+        owner: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_sequence", b"after_sequence", "number", b"number", "prediction_id", b"prediction_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_sequence", b"after_sequence", "number", b"number", "owner", b"owner", "prediction_id", b"prediction_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import NamedTuple
 
-from service.adapters.stores.log_rules import REQUEST_ID_LIFE, Head, judge
-from service.domain.errors import CursorExpired, IdConflict, PredictionNotFound
+from service.adapters.stores.log_rules import REQUEST_ID_LIFE, Head, judge, judge_repeat
+from service.domain.errors import CursorExpired, PredictionNotFound
 from service.ports.store import Appended
 
 _REQUEST_ID_LIFE_US = REQUEST_ID_LIFE // timedelta(microseconds=1)
@@ -22,12 +22,12 @@ _MAX_HEADS = 4096
 """Far above the predictions open at once; when full, all heads are forgotten and looked up again."""
 _RECORDS = """
     SELECT id, model, request_id, created_us, deadline_us, attached, status, epoch, last_sequence,
-        outcome, completed_us, data_removed, request, labels, pk
+        outcome, completed_us, data_removed, owner, request, labels, pk
     FROM predictions LEFT JOIN inputs ON prediction = pk"""
 _BEFORE_ALL_PAGES = (2**63 - 1, "")
 
 RecordRow = tuple[
-    str, str, str, int, int | None, int, str, int, int, bytes, int | None, int, bytes | None, bytes, int
+    str, str, str, int, int | None, int, str, int, int, bytes, int | None, int, str, bytes | None, bytes, int
 ]
 """The columns of `_RECORDS`."""
 
@@ -45,6 +45,7 @@ class NewLog:
     """A create, encoded."""
 
     id: str
+    owner: str
     model: str
     request_id: str
     body_hash: bytes
@@ -56,6 +57,8 @@ class NewLog:
     outcome: bytes
     request: bytes | None
     labels: bytes
+    lasting_labels: bytes | None
+    """None where all labels stay."""
     accepted: bytes
 
 
@@ -77,6 +80,8 @@ class LogWrite(NamedTuple):
 class PageBounds:
     """Which predictions a page may hold; times exclusive, in microseconds."""
 
+    owner: str = ""
+    """Empty: everybody's."""
     after_us: int = -(2**63)
     before_us: int = 2**63 - 1
     cursor: tuple[int, str] = _BEFORE_ALL_PAGES
@@ -110,31 +115,43 @@ class SqliteTables:
         self._db.close()
 
     def create(self, new: NewLog) -> StoredRecord | None:
-        """Write a new log; return None, or the record that its request id already names."""
-        if new.request_id:
-            used = self._db.execute(
-                "SELECT id, body_hash, created_us FROM predictions"
-                " WHERE request_id = ? AND request_id != '' ORDER BY pk DESC LIMIT 1",
-                (new.request_id,),
-            ).fetchone()
-            if used is not None and new.created_us - used[2] < _REQUEST_ID_LIFE_US:
-                if used[1] != new.body_hash:
-                    raise IdConflict("request_id was used with another body")
-                return self.find(used[0])
-        if self._db.execute("SELECT 1 FROM predictions WHERE id = ?", (new.id,)).fetchone():
-            raise ValueError("the prediction's id is taken")
+        """Write a new log; return None, or the record that its request id or id already names."""
+        earlier = self.find_created(new)
+        if earlier is not None:
+            return earlier
         cursor = self._db.execute(
-            "INSERT INTO predictions (id, model, request_id, body_hash, created_us, deadline_us,"
-            " attached, status, epoch, last_sequence, outcome) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 1, ?)",
+            "INSERT INTO predictions (id, owner, model, request_id, body_hash, created_us, deadline_us,"
+            " attached, status, epoch, last_sequence, outcome) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1, ?)",
             (
-                *(new.id, new.model, new.request_id, new.body_hash, new.created_us),
+                *(new.id, new.owner, new.model, new.request_id, new.body_hash, new.created_us),
                 *(new.deadline_us, new.attached, new.status, new.epoch, new.outcome),
             ),
         )
         pk = cursor.lastrowid
-        self._db.execute("INSERT INTO inputs VALUES (?, ?, ?)", (pk, new.request, new.labels))
+        self._db.execute(
+            "INSERT INTO inputs (prediction, request, labels, lasting_labels) VALUES (?, ?, ?, ?)",
+            (pk, new.request, new.labels, new.lasting_labels),
+        )
         self._db.execute("INSERT INTO events VALUES (?, 1, ?)", (pk, new.accepted))
         return None
+
+    def find_created(self, new: NewLog) -> StoredRecord | None:
+        """Return the record that a create's request id or id already names, None if there is none."""
+        used = None
+        if new.request_id:
+            used = self._db.execute(
+                "SELECT id, owner, body_hash, created_us FROM predictions"
+                " WHERE owner = ? AND request_id = ? AND request_id != '' ORDER BY pk DESC LIMIT 1",
+                (new.owner, new.request_id),
+            ).fetchone()
+        if used is None or new.created_us - used[3] >= _REQUEST_ID_LIFE_US:
+            used = self._db.execute(
+                "SELECT id, owner, body_hash, created_us FROM predictions WHERE id = ?", (new.id,)
+            ).fetchone()
+        if used is None:
+            return None
+        judge_repeat(same_owner=used[1] == new.owner, same_body=used[2] == new.body_hash)
+        return self.find(used[0])
 
     def claim(self, prediction_id: str) -> StoredRecord:
         """Raise the epoch by one and return the record."""
@@ -198,10 +215,11 @@ class SqliteTables:
 
     def page(self, bounds: PageBounds, limit: int) -> list[StoredRecord]:
         """Return at most `limit` records, newest first."""
+        whose, owner = ("owner = ? AND owner != '' AND", (bounds.owner,)) if bounds.owner else ("", ())
         rows = self._db.execute(
-            f"{_RECORDS} WHERE (created_us, id) < (?, ?) AND created_us > ? AND created_us < ?"
+            f"{_RECORDS} WHERE {whose} (created_us, id) < (?, ?) AND created_us > ? AND created_us < ?"
             " ORDER BY created_us DESC, id DESC LIMIT ?",
-            (*bounds.cursor, bounds.after_us, bounds.before_us, limit),
+            (*owner, *bounds.cursor, bounds.after_us, bounds.before_us, limit),
         )
         return [self._whole(row) for row in rows.fetchall()]
 
@@ -225,7 +243,11 @@ class SqliteTables:
             (data_before_us, limit - len(gone)),
         ).fetchall()
         self._db.executemany("DELETE FROM events WHERE prediction = ?", bare)
-        self._db.executemany("UPDATE inputs SET request = NULL WHERE prediction = ?", bare)
+        self._db.executemany(
+            "UPDATE inputs SET request = NULL, labels = coalesce(lasting_labels, labels),"
+            " lasting_labels = NULL WHERE prediction = ?",
+            bare,
+        )
         self._db.executemany("UPDATE predictions SET data_removed = 1 WHERE pk = ?", bare)
         lost = len(bare) + sum(1 for _, removed in gone if not removed)
         return len(gone) + len(bare), lost
@@ -235,7 +257,7 @@ class SqliteTables:
         if row[10] is not None:
             return StoredRecord(row, [])
         tail = "SELECT sequence, payload FROM events WHERE prediction = ? AND sequence > ? ORDER BY sequence"
-        return StoredRecord(row, self._db.execute(tail, (row[14], row[8])).fetchall())
+        return StoredRecord(row, self._db.execute(tail, (row[15], row[8])).fetchall())
 
     def _find_head(self, prediction_id: str) -> tuple[int, Head] | None:
         found = self._heads.get(prediction_id)
