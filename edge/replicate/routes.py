@@ -4,7 +4,7 @@ Disconnect policy of all of them: detached. A create goes on when its caller goe
 waits or streams; only a cancel, a deadline or the service's run limit end a prediction.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
@@ -83,10 +83,13 @@ class ReplicateApi:
             ("POST", "/predictions/{prediction_id}/cancel", self.cancel),
             ("GET", "/streams/{token}", self.stream),
         )
+        by_path: dict[str, dict[str, Endpoint]] = {}
+        for method, path, endpoint in table:
+            by_path.setdefault(path, {})[method] = endpoint
         return [
-            Route(prefix + path, _answering(endpoint), methods=[method])
+            Route(prefix + path, _answering(_by_method(endpoints)), methods=list(endpoints))
             for prefix in ("/v1", "")
-            for method, path, endpoint in table
+            for path, endpoints in by_path.items()
         ]
 
     async def create(self, request: Request) -> Response:
@@ -222,6 +225,15 @@ class ReplicateApi:
 
     def _links(self, request: Request) -> Links:
         return Links(self._options.urls.base(request), self._options.tokens)
+
+
+def _by_method(endpoints: Mapping[str, Endpoint]) -> Endpoint:
+    """Return one endpoint for all methods of a path, so that a 405 names all of them."""
+
+    async def answer(request: Request) -> ASGIApp:
+        return await endpoints["GET" if request.method == "HEAD" else request.method](request)
+
+    return answer
 
 
 def _answering(endpoint: Endpoint) -> Endpoint:
