@@ -24,6 +24,7 @@ from service.domain.events import (
     Usage,
 )
 from service.domain.request import GenerationRequest
+from service.domain.webhook import Webhook
 
 TRANSITIONS: dict[Status | None, dict[type[Event], frozenset[Status]]] = {
     None: {Accepted: frozenset({Status.STARTING})},
@@ -75,6 +76,7 @@ class Prediction:
     """Raised by each claim; an append with another epoch is refused."""
     last_sequence: int = 0
     data_removed: bool = False
+    webhook: Webhook | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,4 +174,5 @@ def after_outputs(
         record.epoch,
         record.last_sequence + entries,
         record.data_removed,
+        record.webhook,
     )

@@ -61,7 +61,33 @@ _VERSION_1 = (
     f"PRAGMA application_id = {APPLICATION_ID}",
 )
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_VERSION_1,)
+_VERSION_2 = (
+    "ALTER TABLE inputs ADD COLUMN webhook BLOB",
+    "ALTER TABLE inputs ADD COLUMN webhook_context TEXT",
+    """CREATE TABLE deliveries (
+        pk INTEGER PRIMARY KEY,
+        id TEXT NOT NULL UNIQUE,
+        prediction TEXT NOT NULL,
+        event TEXT NOT NULL,
+        url TEXT NOT NULL,
+        created_us INTEGER NOT NULL,
+        next_us INTEGER,
+        attempts INTEGER NOT NULL,
+        delivered INTEGER NOT NULL,
+        given_up INTEGER NOT NULL,
+        last_status INTEGER NOT NULL,
+        last_error TEXT NOT NULL,
+        attempted_us INTEGER
+    )""",
+    # As with `inputs`: each attempt rewrites its delivery's row, and the body never changes.
+    "CREATE TABLE bodies (delivery INTEGER PRIMARY KEY, body BLOB NOT NULL)",
+    "CREATE INDEX due ON deliveries (next_us) WHERE next_us IS NOT NULL",
+    "CREATE INDEX of_prediction ON deliveries (prediction)",
+    "CREATE INDEX by_failure ON deliveries (created_us) WHERE given_up = 1",
+    "CREATE INDEX settled ON deliveries (created_us) WHERE next_us IS NULL",
+)
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_VERSION_1, _VERSION_2)
 """Statements that lead from each schema version to the next; the file's version counts them."""
 
 

@@ -34,6 +34,7 @@ from service.domain.request import (
     TextPrompt,
     TokenPrompt,
 )
+from service.domain.webhook import MAX_CONTEXT_BYTES, Webhook, WebhookEvent
 from service.runtime.predictions import NewPrediction
 
 MAX_GENERATION_BYTES = 6 * 1024 * 1024
@@ -45,6 +46,12 @@ MIN_CANCEL_AFTER = timedelta(seconds=5)
 MAX_CANCEL_AFTER = timedelta(hours=24)
 MAX_WAIT = timedelta(seconds=60)
 DEFAULT_PAGE = 100
+WEBHOOK_EVENTS = {
+    pb.WEBHOOK_EVENT_START: WebhookEvent.START,
+    pb.WEBHOOK_EVENT_OUTPUT: WebhookEvent.OUTPUT,
+    pb.WEBHOOK_EVENT_LOGS: WebhookEvent.LOGS,
+    pb.WEBHOOK_EVENT_COMPLETED: WebhookEvent.COMPLETED,
+}
 MAX_PAGE = 1000
 
 
@@ -65,7 +72,7 @@ def new_prediction(
         cancel_after = _span(message.cancel_after)
         if not MIN_CANCEL_AFTER <= cancel_after <= MAX_CANCEL_AFTER:
             found.append(FieldViolation("cancel_after", "must be from 5 s to 24 h"))
-    found += _check_generation(message.generation)
+    found += _check_generation(message.generation) + _check_webhook(message.webhook)
     if found:
         raise InvalidRequest(tuple(found))
     return NewPrediction(
@@ -75,6 +82,8 @@ def new_prediction(
         request_id=message.request_id,
         cancel_after=cancel_after,
         labels=tuple(sorted(message.labels.items())),
+        webhook=_webhook_from(message.webhook) if message.HasField("webhook") else None,
+        prediction_id=getattr(message, "prediction_id", ""),
     )
 
 
@@ -105,7 +114,7 @@ def wait_from(message: spb.GetPredictionRequest) -> timedelta:
     return min(max(_span(message.wait), timedelta(0)), MAX_WAIT)
 
 
-def page_size(message: spb.ListPredictionsRequest) -> int:
+def page_size(message: spb.ListPredictionsRequest | spb.ListWebhookDeliveriesRequest) -> int:
     """Return 1 to 1000. Raises InvalidRequest below 0."""
     if message.page_size < 0:
         raise refused("page_size", "must not be negative")
@@ -170,6 +179,21 @@ def _check_labels(labels: Mapping[str, str]) -> list[FieldViolation]:
     if sum(len(key.encode()) + len(value.encode()) for key, value in labels.items()) > MAX_LABEL_BYTES:
         return [FieldViolation("labels", f"must be at most {MAX_LABEL_BYTES} bytes in all")]
     return []
+
+
+def _check_webhook(message: pb.Webhook) -> list[FieldViolation]:
+    found: list[FieldViolation] = []
+    if any(event not in WEBHOOK_EVENTS for event in message.events):
+        allowed = ", ".join(event.value for event in WebhookEvent)
+        found.append(FieldViolation("webhook.events", f"must each be one of {allowed}"))
+    if len(message.context.encode()) > MAX_CONTEXT_BYTES:
+        found.append(FieldViolation("webhook.context", f"must be at most {MAX_CONTEXT_BYTES} bytes"))
+    return found
+
+
+def _webhook_from(message: pb.Webhook) -> Webhook:
+    events = dict.fromkeys(WEBHOOK_EVENTS[event] for event in message.events)
+    return Webhook(message.url, tuple(events), message.context)
 
 
 def _sampling_from(message: pb.Sampling) -> Sampling:
