@@ -50,6 +50,8 @@ FIELDS: dict[str, str] = {
     "count": "how many",
     "left": "how many are left",
     "path": "a file of ours",
+    "webhook_id": "a webhook's call, over all its attempts",
+    "http_status": "what a webhook's receiver answered; 0 for nothing",
     "dropped_fields": "fields that are not on this list and were left out",
 }
 """The closed list; `docs/operations.md` prints it."""

@@ -1,6 +1,8 @@
 """Owns what the headers and paths of Replicate's API mean: deadlines, versions, resume positions."""
 
+import base64
 import re
+import secrets
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
@@ -14,12 +16,12 @@ from edge.protocol.forwarded import TrustedProxies
 from edge.protocol.problems import InvalidField, Problem
 from edge.protocol.public_url import InvalidHost, PublicBase, RequestOrigin, public_base
 from edge.replicate.errors import invalid_version
-from edge.replicate.render import HIDDEN_VERSION
 from edge.replicate.schemas import CreateBody, InvalidInput
 from edge.upstream.errors import Reason, UpstreamError
 from edge.upstream.metadata import Caller
 from edge.upstream.port import UpstreamModels
 from edge.upstream.records import ModelRecord
+from protos.replicate_object import HIDDEN_VERSION
 
 _PREDICTION_ID: Final = re.compile(r"[a-z0-9]{26}")
 _VERSION_ID: Final = re.compile(r"[0-9a-f]{64}")
@@ -51,6 +53,11 @@ def prediction_id(request: Request) -> str:
     if not _PREDICTION_ID.fullmatch(text):
         raise UpstreamError(Reason.PREDICTION_NOT_FOUND, "No such prediction.")
     return str(text)
+
+
+def new_prediction_id() -> str:
+    """Return an id for a new prediction: 26 lower-case base32 characters of 128 random bits."""
+    return base64.b32encode(secrets.token_bytes(16)).decode("ascii").rstrip("=").lower()
 
 
 def cancel_after(request: Request) -> timedelta | None:

@@ -5,11 +5,12 @@ waits or streams; only a cancel, a deadline or the service's run limit end a pre
 """
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
 
 import anyio
+import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
@@ -26,14 +27,21 @@ from edge.protocol.prefer import hold, parse_prefer
 from edge.protocol.problems import Problem
 from edge.replicate.errors import invalid_input, upstream_response
 from edge.replicate.inputs import input_label, to_generation
-from edge.replicate.render import Links, render_created, render_prediction
-from edge.replicate.requests import PublicUrls, cancel_after, last_event_id, prediction_id, requested_model
-from edge.replicate.schemas import InvalidInput, read_create
+from edge.replicate.render import Links, render_created, render_prediction, webhook_context
+from edge.replicate.requests import (
+    PublicUrls,
+    cancel_after,
+    last_event_id,
+    new_prediction_id,
+    prediction_id,
+    requested_model,
+)
+from edge.replicate.schemas import CreateBody, InvalidInput, read_create
 from edge.replicate.stream import START, ReplicateStream
 from edge.replicate.tokens import StreamTokens
 from edge.upstream.connection import Upstream
 from edge.upstream.errors import Reason, UpstreamError
-from edge.upstream.records import NewPrediction, PredictionRecord
+from edge.upstream.records import NewPrediction, PredictionRecord, Webhook, WebhookEvent
 
 STREAM_HEADERS: Final = (
     (b"access-control-allow-origin", b"*"),
@@ -83,6 +91,7 @@ class ReplicateApi:
             ("POST", "/models/{owner}/{name}/predictions", self.create),
             ("GET", "/predictions/{prediction_id}", self.get),
             ("POST", "/predictions/{prediction_id}/cancel", self.cancel),
+            ("GET", "/webhooks/default/secret", self.webhook_secret),
             ("GET", "/streams/{token}", self.stream),
             ("OPTIONS", "/streams/{token}", self.stream_preflight),
         )
@@ -111,6 +120,7 @@ class ReplicateApi:
             cancel_after=deadline,
             labels=(input_label(body.input),),
         )
+        new = _with_webhook(new, body, links)
         record = await self._upstream.predictions.create(new, caller=caller_of(request))
         headers = {**_NO_STORE, "location": links.get(record.id)}
         status = 201
@@ -129,6 +139,11 @@ class ReplicateApi:
         """Cancel a prediction and return it; one that has ended is returned unchanged. Detached."""
         record = await self._upstream.predictions.cancel(prediction_id(request), caller=caller_of(request))
         return _json(render_prediction(record, self._links(request)), 200, _NO_STORE)
+
+    async def webhook_secret(self, request: Request) -> Response:
+        """Return the secret that webhooks are verified with. Detached."""
+        key = await self._upstream.webhooks.secret(caller=caller_of(request))
+        return _json(orjson.dumps({"key": key}), 200, _NO_STORE)
 
     async def stream(self, request: Request) -> ASGIApp:
         """Stream a prediction's events as SSE, from the start or after `Last-Event-ID`. Detached.
@@ -232,6 +247,20 @@ def _answering(endpoint: Endpoint) -> Endpoint:
             return upstream_response(error)
 
     return answer
+
+
+def _with_webhook(new: NewPrediction, body: CreateBody, links: Links) -> NewPrediction:
+    """Return `new` with the webhook that `body` asks for.
+
+    The id is then ours: the URLs in the calls' bodies are made from it, the stream's with our secret.
+    """
+    url = body.webhook or body.webhook_completed
+    if url is None:
+        return new
+    prediction_id = new.prediction_id or new_prediction_id()
+    webhook = Webhook(url, tuple(WebhookEvent(name) for name in body.events()))
+    context = webhook_context(prediction_id, webhook, links)
+    return replace(new, prediction_id=prediction_id, webhook=replace(webhook, context=context))
 
 
 def _refuse_stream(error: UpstreamError) -> ASGIApp | None:

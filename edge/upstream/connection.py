@@ -8,8 +8,9 @@ from edge.upstream.calls import CallPolicy
 from edge.upstream.channel import open_channel
 from edge.upstream.health import RpcHealth
 from edge.upstream.models import RpcModels
-from edge.upstream.port import UpstreamHealth, UpstreamModels, UpstreamPredictions
+from edge.upstream.port import UpstreamHealth, UpstreamModels, UpstreamPredictions, UpstreamWebhooks
 from edge.upstream.predictions import RpcPredictions
+from edge.upstream.webhooks import RpcWebhooks
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +19,7 @@ class Upstream:
 
     predictions: UpstreamPredictions
     models: UpstreamModels
+    webhooks: UpstreamWebhooks
     health: UpstreamHealth
 
 
@@ -25,4 +27,9 @@ class Upstream:
 async def open_upstream(address: str, policy: CallPolicy) -> AsyncIterator[Upstream]:
     """Give the service at `address` (`host:port` or `unix:/path`); connects when first used."""
     async with open_channel(address) as channel:
-        yield Upstream(RpcPredictions(channel, policy), RpcModels(channel, policy), RpcHealth(channel))
+        yield Upstream(
+            RpcPredictions(channel, policy),
+            RpcModels(channel, policy),
+            RpcWebhooks(channel, policy),
+            RpcHealth(channel),
+        )

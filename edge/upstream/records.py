@@ -77,6 +77,46 @@ class Generation:
     """JSON text; None leaves the output free."""
 
 
+class WebhookEvent(enum.Enum):
+    """When a webhook is called; the value is its public spelling."""
+
+    START = "start"
+    OUTPUT = "output"
+    LOGS = "logs"
+    COMPLETED = "completed"
+
+
+@dataclass(frozen=True, slots=True)
+class Webhook:
+    """Whom to tell of a prediction's progress."""
+
+    url: str
+    events: tuple[WebhookEvent, ...] = ()
+    """Empty: all of them."""
+
+    context: str = ""
+    """What the body is written with, as JSON (`protos.replicate_object`); not given back."""
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookDelivery:
+    """One call of a webhook, over all its attempts."""
+
+    id: str
+    prediction_id: str
+    event: WebhookEvent
+    attempts: int
+    delivered: bool
+    given_up: bool
+    last_status: int
+    """0 if there was no answer."""
+
+    last_error: str
+    created_at: datetime
+    attempted_at: datetime | None
+    next_at: datetime | None
+
+
 @dataclass(frozen=True, slots=True)
 class NewPrediction:
     """What a create asks for."""
@@ -91,6 +131,10 @@ class NewPrediction:
 
     labels: tuple[tuple[str, str], ...] = ()
     """Free pairs kept with the prediction, at most 64 KiB in all; they outlive its data."""
+
+    webhook: Webhook | None = None
+    prediction_id: str = ""
+    """The id it is to have; empty for one of the service's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +167,7 @@ class PredictionRecord:
 
     data_removed: bool = False
     logs: str = ""
+    webhook: Webhook | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from service.domain.lifecycle import Prediction
 from service.ports.clock import Clock
 from service.rpc.calls import OpenCalls
 from service.rpc.convert import (
+    delivery_to,
     events_from,
     moment_from,
     new_prediction,
@@ -24,6 +25,7 @@ from service.rpc.convert import (
     wait_from,
 )
 from service.runtime.predictions import Predictions
+from service.runtime.webhooks import Webhooks
 
 MAX_PAGE_BYTES = 6 * 1024 * 1024
 """A page of large requests is made shorter than asked, to fit into one message of 8 MiB."""
@@ -32,8 +34,9 @@ MAX_PAGE_BYTES = 6 * 1024 * 1024
 class PredictionServicer(PredictionServiceServicer):
     """See `prediction_service.proto`; each method's errors end the call in `boundary`."""
 
-    def __init__(self, predictions: Predictions, calls: OpenCalls, clock: Clock) -> None:
+    def __init__(self, predictions: Predictions, webhooks: Webhooks, calls: OpenCalls, clock: Clock) -> None:
         self._predictions = predictions
+        self._webhooks = webhooks
         self._calls = calls
         self._monotonic: Callable[[], float] = clock.monotonic
 
@@ -86,6 +89,24 @@ class PredictionServicer(PredictionServiceServicer):
     ) -> pb.Prediction:
         """Cancel. The caller's going does not take it back."""
         return await self._whole(await self._predictions.cancel(required("id", request.id)))
+
+    async def ListWebhookDeliveries(
+        self, request: spb.ListWebhookDeliveriesRequest, context: grpc.aio.ServicerContext
+    ) -> spb.ListWebhookDeliveriesResponse:
+        """List the calls of webhooks. The caller's going changes nothing."""
+        limit = page_size(request)
+        if request.prediction_id:
+            await self._predictions.get(request.prediction_id)
+            found = await self._webhooks.deliveries(request.prediction_id, limit)
+        else:
+            found = await self._webhooks.given_up(limit)
+        return spb.ListWebhookDeliveriesResponse(deliveries=[delivery_to(delivery) for delivery in found])
+
+    async def GetWebhookSecret(
+        self, request: spb.GetWebhookSecretRequest, context: grpc.aio.ServicerContext
+    ) -> spb.GetWebhookSecretResponse:
+        """Return what receivers verify with. The caller's going changes nothing."""
+        return spb.GetWebhookSecretResponse(key=self._webhooks.key)
 
     async def StreamPrediction(  # type: ignore[override]  # as above
         self, request: spb.StreamPredictionRequest, context: grpc.aio.ServicerContext

@@ -21,6 +21,7 @@ import structlog
 from service.domain.errors import (
     CursorExpired,
     Draining,
+    InvalidRequest,
     ModelNotFound,
     PredictionNotFound,
     StoreUnavailable,
@@ -28,7 +29,9 @@ from service.domain.errors import (
 )
 from service.domain.events import Accepted, Entry, FinishReason, Log, Output, Status
 from service.domain.lifecycle import Ending, Prediction, advance
-from service.domain.request import GenerationRequest
+from service.domain.request import FieldViolation, GenerationRequest
+from service.domain.webhook import Webhook
+from service.domain.webhook_target import BadTarget, TargetPolicy, read_target
 from service.ports.clock import Clock
 from service.ports.store import Created, Page, PredictionStore
 from service.runtime.cursor import PAGE, LogCursor
@@ -36,6 +39,7 @@ from service.runtime.dispatcher import Dispatcher
 from service.runtime.live import LivePrediction
 from service.runtime.log_writer import LogWriter
 from service.runtime.timers import Timers
+from service.runtime.webhooks import Webhooks
 
 log = structlog.get_logger()
 
@@ -50,6 +54,8 @@ class PredictionSettings:
     """From creation; a prediction that is not over by then fails."""
     attach_grace: timedelta = timedelta(seconds=10)
     """How long an attached prediction without its caller waits for it to come back."""
+    webhook_targets: TargetPolicy = TargetPolicy()
+    """Whom webhooks may call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +68,17 @@ class NewPrediction:
     request_id: str = ""
     cancel_after: timedelta | None = None
     labels: tuple[tuple[str, str], ...] = ()
+    webhook: Webhook | None = None
+    prediction_id: str = ""
+    """The id it is to have; empty for one of ours."""
 
     def body_hash(self) -> bytes:
         """Return a digest that two creates share only if they ask for the same."""
-        body = (self.model, self.request, self.attached, self.cancel_after, sorted(self.labels))
+        body: tuple[object, ...] = (
+            self.model, self.request, self.attached, self.cancel_after, sorted(self.labels)
+        )  # fmt: skip
+        if self.webhook is not None:  # its context is how the answer is written, not what is asked
+            body = (*body, self.webhook.url, self.webhook.events)
         return hashlib.sha256(repr(body).encode("utf-8", "backslashreplace")).digest()
 
 
@@ -92,15 +105,17 @@ class Predictions:
         store: PredictionStore,
         clock: Clock,
         settings: PredictionSettings,
+        webhooks: Webhooks | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
         self._settings = settings
+        self._webhooks = webhooks
         self._dispatchers: Mapping[str, Dispatcher] = {}
         self._live: dict[str, LivePrediction] = {}
         self._timers = Timers()
         self._idle = anyio.Event()
-        self.writer = LogWriter(store, on_completed=self._forget, on_fenced=self._fenced)
+        self.writer = LogWriter(store, on_completed=self._forget, on_fenced=self._fenced, webhooks=webhooks)
         self.draining = False
         self.stopping = False
 
@@ -133,6 +148,7 @@ class Predictions:
         if dispatcher is None:
             raise ModelNotFound(f"no model {new.model!r:.200} is served here")
         self._refuse_when_closed()
+        self._check_webhook(new.webhook)
         input_tokens = await dispatcher.admit(new.request)
         live: LivePrediction | None = None
         try:
@@ -156,13 +172,21 @@ class Predictions:
             text = "predictions cannot be stored at the moment; try again"
             raise StoreUnavailable(text, retry_after=timedelta(seconds=5))
 
+    def _check_webhook(self, webhook: Webhook | None) -> None:
+        if webhook is None:
+            return
+        try:
+            read_target(webhook.url, self._settings.webhook_targets)
+        except BadTarget as error:
+            raise InvalidRequest((FieldViolation("webhook.url", str(error)),)) from error
+
     async def _store_new(
         self, new: NewPrediction, input_tokens: int
     ) -> tuple[Created, LivePrediction | None]:
         now = self._clock.now()
         accepted = Entry(1, Accepted(now))
         blank = Prediction(
-            id=new_id(),
+            id=new.prediction_id or new_id(),
             model=new.model,
             request=new.request,
             created_at=now,
@@ -170,6 +194,7 @@ class Predictions:
             request_id=new.request_id,
             deadline=now + new.cancel_after if new.cancel_after else None,
             labels=new.labels,
+            webhook=new.webhook,
             epoch=1,
         )
         record = advance(blank, accepted)
@@ -284,6 +309,8 @@ class Predictions:
         live.close(Ending(Status.CANCELED, FinishReason.CANCELED))
         self._dispatchers[live.record.model].finish(live)
         self._forget(live)
+        if self._webhooks is not None:
+            self._webhooks.let_go(live.id)
         live.done.set()
         live.wake()
 

@@ -24,6 +24,7 @@ from service.domain.errors import (
 from service.domain.events import Accepted, Completed, Entry, Event, FinishReason, Log, Output, Status
 from service.domain.lifecycle import Prediction, advance
 from service.domain.request import FieldViolation, Prompt, check
+from service.domain.webhook_delivery import Delivery
 from service.ports.engine import EngineInfo
 from service.ports.store import Created, Page
 from service.runtime.models import ModelState, ServedModel
@@ -96,6 +97,7 @@ class FakePredictions:
             attached=new.attached,
             request_id=new.request_id,
             labels=new.labels,
+            webhook=new.webhook,
         )
         self.logs[prediction_id] = []
         self.append(prediction_id, Accepted(datetime.now(UTC)))
@@ -205,6 +207,23 @@ class FakePredictions:
     def _maybe_refuse(self) -> None:
         if self.refuse is not None:
             raise self.refuse
+
+
+class FakeWebhooks:
+    """Stands in for `service.runtime.webhooks.Webhooks`."""
+
+    key = "whsec_" + "a" * 32
+
+    def __init__(self) -> None:
+        self.made: list[Delivery] = []
+
+    async def deliveries(self, prediction_id: str, limit: int) -> tuple[Delivery, ...]:
+        """List one prediction's."""
+        return tuple(d for d in reversed(self.made) if d.prediction_id == prediction_id)[:limit]
+
+    async def given_up(self, limit: int) -> tuple[Delivery, ...]:
+        """List the dead ones."""
+        return tuple(d for d in reversed(self.made) if d.given_up)[:limit]
 
 
 class FakeModels:
