@@ -85,7 +85,7 @@ def prediction_object(facts: PredictionFacts, context: Mapping[str, JsonValue]) 
         "id": facts.id,
         "model": facts.model,
         "version": HIDDEN_VERSION,
-        "input": echo_input(facts),
+        "input": echo_input(None if facts.data_removed else facts.texts, facts.labels),
         "logs": "" if facts.data_removed else facts.logs,
         "output": _output(facts),
         "data_removed": facts.data_removed,
@@ -105,13 +105,16 @@ def prediction_object(facts: PredictionFacts, context: Mapping[str, JsonValue]) 
     return members
 
 
-def echo_input(facts: PredictionFacts) -> dict[str, JsonValue]:
-    """Return the `input` of a prediction, also of one that was not made by this API; never raises."""
-    if facts.texts is None or facts.data_removed:
+def echo_input(texts: InputTexts | None, labels: tuple[tuple[str, str], ...]) -> dict[str, JsonValue]:
+    """Return the `input` of a prediction, also of one that was not made by this API; never raises.
+
+    Empty for None: the request has been removed.
+    """
+    if texts is None:
         return {}
-    kept = read_context(dict(facts.labels).get(INPUT_LABEL, _OTHER_API))
-    texts = _named_texts(facts.texts, names=frozenset(kept))
-    echoed = {name: texts.get(name) if value is None else value for name, value in kept.items()}
+    kept = read_context(dict(labels).get(INPUT_LABEL, _OTHER_API))
+    named = _named_texts(texts, names=frozenset(kept))
+    echoed = {name: named.get(name) if value is None else value for name, value in kept.items()}
     return {name: value for name, value in echoed.items() if value is not None}
 
 

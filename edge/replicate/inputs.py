@@ -8,6 +8,7 @@ removes all of a caller's text, and a long prompt is not kept twice.
 from typing import Final
 
 import orjson
+from pydantic import JsonValue
 
 from edge.protocol.problems import InvalidField
 from edge.replicate.schemas import InvalidInput, PredictionInput
@@ -21,6 +22,7 @@ from edge.upstream.records import (
     Stopping,
     TextInput,
 )
+from protos import replicate_object
 from protos.replicate_object import INPUT_LABEL, InputTexts
 
 DEFAULT_MAX_TOKENS: Final = 512
@@ -73,9 +75,15 @@ def _model_input(given: PredictionInput, *, chat_template: bool) -> ModelInput:
 
 
 def input_label(given: PredictionInput) -> tuple[str, str]:
-    """Return the label that `protos.replicate_object.echo_input` needs to show `given` again."""
+    """Return the label that `echo_input` needs to show `given` again."""
     kept = {name: None if name in _TEXT_FIELDS else value for name, value in given.given().items()}
     return INPUT_LABEL, orjson.dumps(kept).decode()
+
+
+def echo_input(record: PredictionRecord) -> dict[str, JsonValue]:
+    """Return the `input` of a prediction, also of one that was not made by this API; never raises."""
+    texts = None if record.data_removed else input_texts(record)
+    return replicate_object.echo_input(texts, record.labels)
 
 
 def input_texts(record: PredictionRecord) -> InputTexts | None:

@@ -10,12 +10,13 @@ import pytest
 
 from service.adapters.stores.sqlite import SqliteStore
 from service.ports.store import PredictionStore
+from tests.contract.stores.outbox_suite import OutboxContract
 from tests.contract.stores.suite import Opener, StoreContract
 
 pytestmark = pytest.mark.anyio
 
 
-class TestSqliteStore(StoreContract):
+class TestSqliteStore(StoreContract, OutboxContract):
     """The suite, on a file."""
 
     @pytest.fixture

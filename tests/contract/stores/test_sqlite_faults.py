@@ -77,6 +77,8 @@ async def _check_acknowledged(path: Path, acknowledged: dict[str, int]) -> None:
             record = await store.find(name)
             assert record is not None
             assert record.last_sequence >= last
+            # 11: a completed log has its call, one that is not has none.
+            assert len(await store.deliveries(name, 9)) == record.status.terminal
             log = await store.read(name, 0, 100)
             assert [entry.sequence for entry in log] == list(range(1, record.last_sequence + 1))
             outputs = [entry.event for entry in log[2:10:2]]

@@ -20,7 +20,7 @@ from service.domain.errors import TailraceError
 from service.domain.events import Completed, Entry, Event, FinishReason, Log, Started, Status
 from service.domain.lifecycle import Prediction
 from service.ports.store import Append, PredictionStore
-from tests.contract.stores.samples import HASH, NOW, OTHER_HASH, Writer, new, output
+from tests.contract.stores.samples import HASH, NOW, OTHER_HASH, Writer, new, outgoing, output
 
 MINUTES = st.integers(min_value=0, max_value=3000)
 PICK = st.integers(min_value=0, max_value=10**6)
@@ -79,7 +79,10 @@ class StoreMachine(RuleBasedStateMachine):
         for number, outputs, end, flaw in numbers:
             record = self.pick(number)
             writer = writers.setdefault(record.id, Writer(record))
-            appends.append(_spoil(writer, writer.append(*_events(writer.record, outputs, end)), flaw))
+            append = _spoil(writer, writer.append(*_events(writer.record, outputs, end)), flaw)
+            if append.entries and isinstance(append.entries[-1].event, Completed) and number % 2:
+                append = replace(append, outgoing=outgoing(record.id, record.created_at, bytes([number % 256])))
+            appends.append(append)
         self.ask(lambda store: store.append(appends))
 
     @precondition(lambda self: self.memory._logs)
@@ -110,6 +113,27 @@ class StoreMachine(RuleBasedStateMachine):
     def expire(self, data: int, records: int) -> None:
         data_before, records_before = NOW + timedelta(minutes=data), NOW + timedelta(minutes=records)
         self.ask(lambda store: store.expire(data_before, records_before))
+
+    @rule(number=PICK, outcome=st.integers(0, 2))
+    def settle(self, number: int, outcome: int) -> None:
+        known = list(self.memory._deliveries.values())
+        if known:
+            delivery = known[number % len(known)]
+            next_at = (delivery.next_at or NOW) + timedelta(minutes=1) if outcome == 0 else None
+            changed = replace(delivery, attempts=delivery.attempts + 1, next_at=next_at, given_up=outcome == 1)
+            self.ask(lambda store: store.update(changed))
+
+    @invariant()
+    def the_outbox_is_whole(self) -> None:
+        if not hasattr(self, "sqlite"):
+            return
+        for limit in (3, 1000):
+            self.ask(lambda store: store.pending(limit))
+            self.ask(lambda store: store.given_up(limit))
+        for delivery in list(self.memory._deliveries.values()):
+            body = self.ask(lambda store: store.body(delivery.id))
+            assert (body is None) == delivery.settled
+            self.ask(lambda store: store.deliveries(delivery.prediction_id, 10))
 
     @rule()
     def reopen(self) -> None:
