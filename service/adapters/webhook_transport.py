@@ -59,7 +59,8 @@ class HttpTransport:
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
         self._policy = policy
-        self._backend = _JudgingBackend(policy, resolver)
+        self._resolver = resolver
+        self._sockets: httpcore.AsyncNetworkBackend = httpcore.AnyIOBackend()
         self._limit_s = limit.total_seconds()
         self._ssl_context = ssl_context or _ssl_context()
 
@@ -86,9 +87,10 @@ class HttpTransport:
             return Answer(error="the connection broke, or the answer was no HTTP/1.1")
 
     async def _attempt(self, target: WebhookTarget, headers: Mapping[str, str], body: bytes) -> Answer:
+        backend = JudgingBackend(self._policy, self._resolver, self._sockets)
         origin = httpcore.Origin(target.scheme.encode(), target.host.encode(), target.port)
         connection = httpcore.AsyncHTTPConnection(
-            origin, ssl_context=self._ssl_context, network_backend=self._backend
+            origin, ssl_context=self._ssl_context, network_backend=backend
         )
         lines = [("host", target.authority), ("connection", "close"), ("content-length", str(len(body)))]
         request = httpcore.Request(
@@ -105,19 +107,31 @@ class HttpTransport:
         finally:
             with anyio.CancelScope(shield=True), anyio.move_on_after(1):
                 await connection.aclose()
+                await backend.aclose()
 
 
 class _NoAddress(Exception):
     """The name has no address, or the resolver does not answer."""
 
 
-class _JudgingBackend(httpcore.AsyncNetworkBackend):
-    """Connects to a name's addresses only when each of them is allowed."""
+class JudgingBackend(httpcore.AsyncNetworkBackend):
+    """Connects to a name's addresses only when each of them is allowed. Serves one attempt.
 
-    def __init__(self, policy: TargetPolicy, resolver: Resolver) -> None:
+    Closes what it opened: httpcore forgets a connection whose TLS handshake is cancelled.
+    """
+
+    def __init__(
+        self, policy: TargetPolicy, resolver: Resolver, sockets: httpcore.AsyncNetworkBackend
+    ) -> None:
         self._policy = policy
         self._resolver = resolver
-        self._sockets = httpcore.AnyIOBackend()
+        self._sockets = sockets
+        self._opened: list[httpcore.AsyncNetworkStream] = []
+
+    async def aclose(self) -> None:
+        """Close every connection."""
+        for stream in self._opened:
+            await stream.aclose()
 
     async def connect_tcp(
         self,
@@ -132,9 +146,14 @@ class _JudgingBackend(httpcore.AsyncNetworkBackend):
         failure: httpcore.ConnectError | httpcore.ConnectTimeout | None = None
         for address in addresses:
             try:
-                return await self._sockets.connect_tcp(address, port, timeout, local_address, socket_options)
+                stream = await self._sockets.connect_tcp(
+                    address, port, timeout, local_address, socket_options
+                )
             except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
                 failure = error
+            else:
+                self._opened.append(stream)
+                return stream
         assert failure is not None, "there is an address, and it failed"
         raise failure
 
