@@ -31,7 +31,7 @@ FIELDS: dict[str, str] = {
     "model": "the served model's name",
     "method": "the RPC",
     "code": "the gRPC status code",
-    "outcome": "finished, canceled, deadline or error",
+    "outcome": "of an RPC: finished, canceled, deadline or error; of a webhook's call: delivered or failed",
     "reason": "the error's reason (ErrorReason)",
     "detail": "what an error's message does not tell its caller",
     "duration_ms": "how long it took",

@@ -1,9 +1,9 @@
 """The service's one place that knows all parts: builds them from settings, starts and stops them.
 
-Start order: store, webhooks, engine, predictions (which take up what was left unfinished), RPC. Stop order,
-on SIGTERM or SIGINT: health says no, new work is refused, running predictions get the drain time,
-streams end so that readers can resume, webhooks that are due are called, then engine and store are closed. A second signal exits at
-once.
+Start order: store, webhooks, engine, predictions (which take up what was left unfinished), RPC. Stop
+order, on SIGTERM or SIGINT: health says no, new work is refused, running predictions get the drain
+time, streams end so that readers can resume, webhooks that are due are called, then engine and store
+are closed. A second signal exits at once.
 """
 
 from __future__ import annotations
@@ -87,7 +87,8 @@ async def serve(settings: Settings) -> None:
     """Run the service until it has been told to stop and has drained.
 
     Raises:
-        CannotListen, StoreUnavailable, FetchError, SecretFileError: it cannot start; the text says what to do.
+        CannotListen, StoreUnavailable, FetchError, SecretFileError: it cannot start; the text says
+            what to do.
     """
     clock = SystemClock()
     targets = TargetPolicy(settings.webhook_allow_http, settings.webhook_allow_private)

@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from service.domain.address_policy import is_allowed
+from service.domain.errors import InvalidRequest
+from service.domain.request import FieldViolation
+from service.domain.webhook import Webhook
 
 MAX_URL_BYTES = 2048
 DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -38,6 +41,10 @@ class TargetPolicy:
     allow_http: bool = False
     allow_private: bool = False
     """Loopback and private addresses, and any port."""
+
+
+PUBLIC_TARGETS = TargetPolicy()
+"""The default: public addresses by https."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +90,16 @@ def read_target(url: str, policy: TargetPolicy) -> WebhookTarget:
     return WebhookTarget(
         scheme, _checked_host(host, policy), port, rest if rest.startswith("/") else f"/{rest}"
     )
+
+
+def check_webhook(webhook: Webhook | None, policy: TargetPolicy) -> None:
+    """Refuse a webhook that could not be called. Raises InvalidRequest naming `webhook.url`."""
+    if webhook is None:
+        return
+    try:
+        read_target(webhook.url, policy)
+    except BadTarget as error:
+        raise InvalidRequest((FieldViolation("webhook.url", str(error)),)) from error
 
 
 def _host_and_port(authority: str) -> tuple[str, str | None]:

@@ -1,8 +1,9 @@
 """The log writer: carries staged entries to the store, then shows them to readers.
 
 Log first, then publish (I5): one store call, so one transaction, takes everything that all
-predictions have staged since the last call, and with an end the call of its webhook. While it runs the engine goes on; what comes meanwhile
-is the next call. A store that cannot write is tried again: streams pause, nothing is lost.
+predictions have staged since the last call, and with an end the call of its webhook. While it runs
+the engine goes on; what comes meanwhile is the next call. A store that cannot write is tried again:
+streams pause, nothing is lost.
 """
 
 from __future__ import annotations

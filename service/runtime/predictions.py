@@ -21,7 +21,6 @@ import structlog
 from service.domain.errors import (
     CursorExpired,
     Draining,
-    InvalidRequest,
     ModelNotFound,
     PredictionNotFound,
     StoreUnavailable,
@@ -29,9 +28,9 @@ from service.domain.errors import (
 )
 from service.domain.events import Accepted, Entry, FinishReason, Log, Output, Status
 from service.domain.lifecycle import Ending, Prediction, advance
-from service.domain.request import FieldViolation, GenerationRequest
+from service.domain.request import GenerationRequest
 from service.domain.webhook import Webhook
-from service.domain.webhook_target import BadTarget, TargetPolicy, read_target
+from service.domain.webhook_target import PUBLIC_TARGETS, TargetPolicy, check_webhook
 from service.ports.clock import Clock
 from service.ports.store import Created, Page, PredictionStore
 from service.runtime.cursor import PAGE, LogCursor
@@ -54,7 +53,7 @@ class PredictionSettings:
     """From creation; a prediction that is not over by then fails."""
     attach_grace: timedelta = timedelta(seconds=10)
     """How long an attached prediction without its caller waits for it to come back."""
-    webhook_targets: TargetPolicy = TargetPolicy()
+    webhook_targets: TargetPolicy = PUBLIC_TARGETS
     """Whom webhooks may call."""
 
 
@@ -74,11 +73,9 @@ class NewPrediction:
 
     def body_hash(self) -> bytes:
         """Return a digest that two creates share only if they ask for the same."""
-        body: tuple[object, ...] = (
-            self.model, self.request, self.attached, self.cancel_after, sorted(self.labels)
-        )  # fmt: skip
-        if self.webhook is not None:  # its context is how the answer is written, not what is asked
-            body = (*body, self.webhook.url, self.webhook.events)
+        # A webhook's context is how its calls are written, not what is asked.
+        told = self.webhook and (self.webhook.url, self.webhook.events)
+        body = (self.model, self.request, self.attached, self.cancel_after, sorted(self.labels), told)
         return hashlib.sha256(repr(body).encode("utf-8", "backslashreplace")).digest()
 
 
@@ -148,7 +145,7 @@ class Predictions:
         if dispatcher is None:
             raise ModelNotFound(f"no model {new.model!r:.200} is served here")
         self._refuse_when_closed()
-        self._check_webhook(new.webhook)
+        check_webhook(new.webhook, self._settings.webhook_targets)
         input_tokens = await dispatcher.admit(new.request)
         live: LivePrediction | None = None
         try:
@@ -171,14 +168,6 @@ class Predictions:
         if self.writer.failing:
             text = "predictions cannot be stored at the moment; try again"
             raise StoreUnavailable(text, retry_after=timedelta(seconds=5))
-
-    def _check_webhook(self, webhook: Webhook | None) -> None:
-        if webhook is None:
-            return
-        try:
-            read_target(webhook.url, self._settings.webhook_targets)
-        except BadTarget as error:
-            raise InvalidRequest((FieldViolation("webhook.url", str(error)),)) from error
 
     async def _store_new(
         self, new: NewPrediction, input_tokens: int

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from http import HTTPStatus
 
 import anyio
 import structlog
@@ -100,14 +99,7 @@ class WebhookCaller:
             webhook_id=call.id,
             http_status=answer.status,
             outcome="delivered" if answer.accepted else "failed",
-            detail=answer.error or _phrase(answer.status),
+            detail=answer.error,
             duration_ms=round((self._clock.monotonic() - began) * 1000, 1),
         )
         return answer
-
-
-def _phrase(status: int) -> str:
-    try:
-        return HTTPStatus(status).phrase
-    except ValueError:
-        return ""

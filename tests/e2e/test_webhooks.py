@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from collections.abc import AsyncIterator
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -15,13 +18,12 @@ from replicate.webhook import InvalidSignatureError, Webhooks, WebhookSigningSec
 from protos.tailrace.v1.prediction_service_pb2 import ListWebhookDeliveriesRequest
 from service.domain.webhook import secret_key
 from tests.support.hostile_urls import HOSTILE_URLS
+from tests.support.pair import LOOPBACK_WEBHOOKS as LOOPBACK
 from tests.support.pair import MODEL, Pair, numbered, running_pair, script
-from tests.support.processes import Service
+from tests.support.processes import ROOT, Service
 from tests.support.webhook_receiver import Received, receiving, status
 
 pytestmark = pytest.mark.anyio
-
-LOOPBACK = {"webhook_allow_http": "1", "webhook_allow_private": "1"}
 
 
 @pytest.fixture(scope="module")
@@ -59,10 +61,10 @@ async def test_37_start_and_completed_are_two_calls_and_the_second_equals_get(pa
     assert len(receiver.received) == 2
 
 
-def verify(call: Received, secret: str, **changed: str) -> None:
+def verify(call: Received, secret: str, body: str | None = None, **changed: str) -> None:
     """Hold one call to Replicate's own validator and to Standard Webhooks'. Raises when refused."""
     headers = {**call.headers, **changed}
-    body = changed.pop("body", call.raw.decode())
+    body = call.raw.decode() if body is None else body
     Webhooks.validate(headers=headers, body=body, secret=WebhookSigningSecret(key=secret), tolerance=300)
     assert standardwebhooks.Webhook(secret).verify(body, headers) == json.loads(body)
 
@@ -89,6 +91,21 @@ async def test_37_b065_official_validators_take_every_call_and_refuse_a_changed_
                 verify(call, secret, **changed)
 
 
+async def test_the_documented_ways_to_verify_work(pair: Pair) -> None:
+    page = (ROOT / "docs" / "api" / "webhooks.md").read_text()
+    documented: dict[str, Any] = {}
+    for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        exec(block, documented)
+    secret = await key(pair)
+    async with receiving() as receiver:
+        await create(pair, script(pieces=["🙂"]), webhook=receiver.url)
+        calls = await receiver.until_event("completed")
+    for call in calls:
+        documented["verify"](call.headers, call.raw, secret)
+        assert documented["verify_by_hand"](call.headers, call.raw, secret)
+        assert not documented["verify_by_hand"](call.headers, call.raw + b" ", secret)
+
+
 async def test_b066_the_secret_is_standard_base64_and_stays(pair: Pair) -> None:
     first = await key(pair)
     assert first.startswith("whsec_") and first.count("_") == 1 and "-" not in first
@@ -111,13 +128,17 @@ async def test_38_output_is_told_at_most_each_half_second_and_only_grows(pair: P
     assert {call.event for call in calls} == {"output"}
     assert 2 <= len(calls) <= span_s / 0.5 + 1.5
     outputs = [call.body["output"] for call in calls]
-    assert all(longer[: len(shorter)] == shorter for shorter, longer in zip(outputs, outputs[1:], strict=False))
+    assert all(
+        longer[: len(shorter)] == shorter for shorter, longer in pairwise(outputs)
+    )
     assert len({call.id for call in calls}) == len(calls)
 
 
 async def test_39_a_receiver_that_fails_is_called_again_under_the_same_id(pair: Pair) -> None:
     async with receiving(status(500)) as receiver:
-        made = await create(pair, script(pieces=["a"]), webhook=receiver.url, webhook_events_filter=["completed"])
+        made = await create(
+            pair, script(pieces=["a"]), webhook=receiver.url, webhook_events_filter=["completed"]
+        )
         first, second = await receiver.until(2)
     assert first.id == second.id == f"msg_{made['id']}_completed_{first.id.rsplit('_', 1)[1]}"
     assert first.raw == second.raw
@@ -127,7 +148,12 @@ async def test_39_a_receiver_that_fails_is_called_again_under_the_same_id(pair: 
         ListWebhookDeliveriesRequest(prediction_id=made["id"])
     )
     (delivery,) = listed.deliveries
-    assert (delivery.id, delivery.attempts, delivery.delivered, delivery.last_status) == (first.id, 2, True, 204)
+    assert (delivery.id, delivery.attempts, delivery.delivered, delivery.last_status) == (
+        first.id,
+        2,
+        True,
+        204,
+    )
 
 
 async def test_39_start_is_told_once_whatever_the_receiver_says(pair: Pair) -> None:
@@ -203,7 +229,7 @@ async def test_b064_a_flood_of_tokens_and_a_slow_receiver(pair: Pair) -> None:
     assert calls[-1].event == "completed" and len(calls[-1].body["output"]) > 0
     assert "".join(calls[-1].body["output"]) == "x " * 2000
     assert len(outputs) <= took_s / 0.5 + 1
-    gaps = [b.at_s - a.at_s for a, b in zip(outputs, outputs[1:], strict=False)]
+    gaps = [b.at_s - a.at_s for a, b in pairwise(outputs)]
     assert all(gap > 0.45 for gap in gaps)
 
 

@@ -36,7 +36,9 @@ class RecordingSockets(httpcore.AsyncNetworkBackend):
         raise httpcore.ConnectError("recorded")
 
 
-def watched(policy: TargetPolicy, answers: Iterable[list[str]]) -> tuple[HttpTransport, RecordingSockets, list[str]]:
+def watched(
+    policy: TargetPolicy, answers: Iterable[list[str]]
+) -> tuple[HttpTransport, RecordingSockets, list[str]]:
     """Return a transport whose resolver gives these answers in turn, and what it did."""
     sockets, names, turns = RecordingSockets(), list[str](), iter(answers)
 
@@ -111,7 +113,10 @@ async def test_rebinding_the_address_judged_is_the_one_connected_to() -> None:
 
 @pytest.mark.parametrize("code", [300, 301, 302, 303, 304, 307, 308])
 async def test_redirects_are_not_followed(code: int) -> None:
-    async with receiving() as inner, receiving(status(code, f"location: {inner.url}", "content-type: x")) as outer:
+    async with (
+        receiving() as inner,
+        receiving(status(code, f"location: {inner.url}", "content-type: x")) as outer,
+    ):
         answer = await HttpTransport(LOOPBACK).post(outer.url, {}, BODY)
         assert (answer.status, answer.accepted) == (code, False)
         assert outer.connections == 1

@@ -22,7 +22,7 @@ from tests.support.webhook_receiver import OK, receiving, status
 pytestmark = pytest.mark.anyio
 
 LOOPBACK = TargetPolicy(allow_http=True, allow_private=True)
-BODY = "{\"text\":\"🙂\u2028\"}".encode()
+BODY = '{"text":"🙂\u2028"}'.encode()
 HEADERS = {"content-type": "application/json", "webhook-id": "msg_1"}
 Peer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -53,7 +53,16 @@ async def test_the_status_is_the_answer(code: int) -> None:
 
 @pytest.mark.parametrize(
     ("value", "seconds"),
-    [("7", 7), (" 0 ", 0), ("-1", None), ("1.5", None), ("soon", None), ("9" * 12, None), ("²", None), ("", None)],
+    [
+        ("7", 7),
+        (" 0 ", 0),
+        ("-1", None),
+        ("1.5", None),
+        ("soon", None),
+        ("9" * 12, None),
+        ("²", None),
+        ("", None),
+    ],
 )
 async def test_retry_after_in_seconds(value: str, seconds: int | None) -> None:
     async with receiving(f"HTTP/1.1 429 X\r\nRetry-After: {value}\r\n\r\n".encode("latin-1")) as receiver:
@@ -144,9 +153,15 @@ async def test_ten_megabytes_are_not_read() -> None:
 
 @pytest.mark.parametrize(
     "said",
-    [b"", b"\x16\x03\x01", b"HTTP/1.1 nonsense\r\n\r\n", b"220 smtp ready\r\n", b"HTTP/1.1 200 OK\r\nbroken\r\n\r\n",
-     b"HTTP/1.1 200 OK\r\n" + b"x: " + b"y" * 200_000 + b"\r\n\r\n"],
-)  # fmt: skip
+    [
+        b"",
+        b"\x16\x03\x01",
+        b"HTTP/1.1 nonsense\r\n\r\n",
+        b"220 smtp ready\r\n",
+        b"HTTP/1.1 200 OK\r\nbroken\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n" + b"x: " + b"y" * 200_000 + b"\r\n\r\n",
+    ],
+)
 async def test_what_is_no_http_is_a_failure_and_no_exception(said: bytes) -> None:
     async def peer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -168,9 +183,9 @@ async def test_nobody_listening_is_a_failure() -> None:
 def certificate(folder: Path, name: str) -> tuple[ssl.SSLContext, Path]:
     """Return a server's context for `name`, and the certificate itself."""
     key, made = folder / "key.pem", folder / "cert.pem"
-    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
-               "-keyout", str(key), "-out", str(made), "-days", "2", "-subj", f"/CN={name}",
-               "-addext", f"subjectAltName=DNS:{name}"]  # fmt: skip
+    new = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2".split()
+    named = ["-subj", f"/CN={name}", "-addext", f"subjectAltName=DNS:{name}"]
+    command = [*new, *named, "-keyout", str(key), "-out", str(made)]
     try:
         subprocess.run(command, check=True, capture_output=True, timeout=30)
     except FileNotFoundError:
@@ -190,7 +205,9 @@ async def test_tls_goes_by_the_name_and_the_connection_by_the_address(tmp_path: 
     server.sni_callback = lambda _socket, name, _context: names.append(name)
     async with receiving(OK, ssl=server) as receiver:
         url = f"https://hook.example:{receiver.port}/x"
-        trusting = HttpTransport(LOOPBACK, resolver=loopback, ssl_context=ssl.create_default_context(cafile=made))
+        trusting = HttpTransport(
+            LOOPBACK, resolver=loopback, ssl_context=ssl.create_default_context(cafile=made)
+        )
         answer = await trusting.post(url, HEADERS, BODY)
         (call,) = receiver.received
         distrusting = HttpTransport(LOOPBACK, resolver=loopback)
@@ -212,7 +229,8 @@ async def test_a_receiver_that_speaks_no_tls_gets_nothing_and_is_let_go() -> Non
             if anything:
                 writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
 
-    for anything in (True, False):
+    for turn in (True, False):
+        anything = turn
         answer, took_s = await attempt(peer, 0.3, scheme="https")
         assert answer.status == 0 and took_s < 2
     assert BODY not in read and b"POST" not in read

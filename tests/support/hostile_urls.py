@@ -8,7 +8,8 @@ from __future__ import annotations
 HOSTILE_URLS = [
     # what is no absolute http URL
     "", "/", "hook", "//h.example/x", "https:", "https:/h.example", "https:///x", "https://", "https://?x",
-    "ftp://h.example/", "file:///etc/passwd", "gopher://127.0.0.1:P/_x", "dict://127.0.0.1:P/", "data:text/plain,x",
+    "ftp://h.example/", "file:///etc/passwd", "gopher://127.0.0.1:P/_x", "dict://127.0.0.1:P/",
+    "data:text/plain,x",
     "javascript:alert(1)", "unix:///run/x.sock", "http+unix://%2Frun%2Fx/", "ws://h.example/", "jar:https://h/",
     # plain http, and other ports
     "http://h.example/", "https://h.example:8080/", "https://h.example:22/", "https://h.example:0/",
@@ -42,6 +43,7 @@ HOSTILE_URLS = [
     "https://h.exa\nmple/", "https://h.example/\x7f", "https://h.example/ü", "https://bücher.example/",
     "https://h.example\u2028/", "https://h\u200b.example/", "https://h.example\uff0f.evil/",
     # names that are none
-    "https://.h.example/", "https://h..example/", "https://h.example./", "https://-h.example/", "https://h-.example/",
+    "https://.h.example/", "https://h..example/", "https://h.example./",
+    "https://-h.example/", "https://h-.example/",
     "https://" + "a" * 64 + ".example/", "https://" + "a." * 127 + "example/", "https://h.example/" + "x" * 2048,
 ]  # fmt: skip

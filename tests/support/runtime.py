@@ -18,6 +18,7 @@ from service.runtime.cursor import LogCursor
 from service.runtime.dispatcher import Dispatcher, DispatcherSettings
 from service.runtime.models import Models
 from service.runtime.predictions import NewPrediction, Predictions, PredictionSettings
+from service.runtime.webhooks import Webhooks
 from tests.support.manual_host import ManualHost
 
 MODEL = "test/model"
@@ -34,7 +35,9 @@ class Runtime:
     store: PredictionStore
 
 
-def new(prompt: str = "hello", *, attached: bool = False, request_id: str = "", **changes: object) -> NewPrediction:
+def new(
+    prompt: str = "hello", *, attached: bool = False, request_id: str = "", **changes: object
+) -> NewPrediction:
     """Return a create; `changes` are fields of `Stopping` or `NewPrediction`."""
     stopping = {k: v for k, v in changes.items() if k in Stopping.__slots__}
     rest = {k: v for k, v in changes.items() if k not in stopping}
@@ -55,17 +58,22 @@ async def running(
     queue_limit: int = 100,
     claim_limit: int = 3,
     settings: PredictionSettings | None = None,
+    webhooks: Webhooks | None = None,
 ) -> AsyncGenerator[Runtime, None]:
     """Run a runtime until the block ends, as a process that is killed would."""
     store = store or MemoryStore()
     host = host or ManualHost()
     clock = SystemClock()
-    predictions = Predictions(store, clock, settings or PredictionSettings(attach_grace=timedelta(seconds=0.05)))
+    predictions = Predictions(
+        store, clock, settings or PredictionSettings(attach_grace=timedelta(seconds=0.05)), webhooks
+    )
     limits = DispatcherSettings(queue_limit=queue_limit, claim_limit=claim_limit)
     dispatcher = Dispatcher(MODEL, host, store, predictions.writer, clock, limits)
     dispatchers = {MODEL: dispatcher}
     predictions.serve(dispatchers)
     async with anyio.create_task_group() as tasks:
+        if webhooks is not None:
+            await tasks.start(webhooks.run)
         tasks.start_soon(dispatcher.run)
         tasks.start_soon(predictions.run)
         try:

@@ -194,8 +194,9 @@ class MemoryStore:
     @staticmethod
     def _newest(found: Sequence[Delivery], limit: int) -> tuple[Delivery, ...]:
         check_limit(limit)
-        ordered = sorted(reversed(found), key=lambda delivery: delivery.created_at, reverse=True)
-        return tuple(ordered[:limit])
+        numbered = [(delivery.created_at, number, delivery) for number, delivery in enumerate(found)]
+        numbered.sort(key=lambda item: item[:2], reverse=True)
+        return tuple(delivery for _, _, delivery in numbered[:limit])
 
     def _get_log(self, prediction_id: str) -> _Log:
         log = self._logs.get(prediction_id)

@@ -12,6 +12,7 @@ _COLUMNS = (
     "id, prediction, event, url, created_us, next_us, attempts, delivered, given_up, last_status,"
     " last_error, attempted_us"
 )
+_NEWEST_FIRST = " ORDER BY created_us DESC, pk DESC LIMIT ?"
 DeliveryRow = tuple[str, str, str, str, int, int | None, int, int, int, int, str, int | None]
 """The values of `_COLUMNS`."""
 
@@ -97,14 +98,14 @@ class OutboxTables:
     def of_prediction(self, prediction_id: str, limit: int) -> list[DeliveryRow]:
         """Return at most `limit` deliveries of one prediction, newest first."""
         return self._db.execute(
-            f"SELECT {_COLUMNS} FROM deliveries WHERE prediction = ? ORDER BY created_us DESC, pk DESC LIMIT ?",
+            f"SELECT {_COLUMNS} FROM deliveries WHERE prediction = ?{_NEWEST_FIRST}",
             (prediction_id, limit),
         ).fetchall()
 
     def given_up(self, limit: int) -> list[DeliveryRow]:
         """Return at most `limit` deliveries that were given up, newest first."""
         return self._db.execute(
-            f"SELECT {_COLUMNS} FROM deliveries WHERE given_up = 1 ORDER BY created_us DESC, pk DESC LIMIT ?",
+            f"SELECT {_COLUMNS} FROM deliveries WHERE given_up = 1{_NEWEST_FIRST}",
             (limit,),
         ).fetchall()
 

@@ -9,8 +9,8 @@ import pytest
 from service.adapters.stores.memory import MemoryStore
 from service.domain.errors import StoreUnavailable
 from service.ports.store import PredictionStore
-from tests.contract.stores.samples import HASH, NOW, SECOND, bounded, finished, new
 from tests.contract.stores.outbox_suite import OutboxContract
+from tests.contract.stores.samples import HASH, NOW, SECOND, bounded, finished, new
 from tests.contract.stores.suite import Opener, StoreContract
 
 pytestmark = pytest.mark.anyio

@@ -81,7 +81,9 @@ class StoreMachine(RuleBasedStateMachine):
             writer = writers.setdefault(record.id, Writer(record))
             append = _spoil(writer, writer.append(*_events(writer.record, outputs, end)), flaw)
             if append.entries and isinstance(append.entries[-1].event, Completed) and number % 2:
-                append = replace(append, outgoing=outgoing(record.id, record.created_at, bytes([number % 256])))
+                append = replace(
+                    append, outgoing=outgoing(record.id, record.created_at, bytes([number % 256]))
+                )
             appends.append(append)
         self.ask(lambda store: store.append(appends))
 
@@ -120,7 +122,9 @@ class StoreMachine(RuleBasedStateMachine):
         if known:
             delivery = known[number % len(known)]
             next_at = (delivery.next_at or NOW) + timedelta(minutes=1) if outcome == 0 else None
-            changed = replace(delivery, attempts=delivery.attempts + 1, next_at=next_at, given_up=outcome == 1)
+            changed = replace(
+                delivery, attempts=delivery.attempts + 1, next_at=next_at, given_up=outcome == 1
+            )
             self.ask(lambda store: store.update(changed))
 
     @invariant()
@@ -128,12 +132,11 @@ class StoreMachine(RuleBasedStateMachine):
         if not hasattr(self, "sqlite"):
             return
         for limit in (3, 1000):
-            self.ask(lambda store: store.pending(limit))
-            self.ask(lambda store: store.given_up(limit))
+            self.ask(partial(_lists, limit))
         for delivery in list(self.memory._deliveries.values()):
-            body = self.ask(lambda store: store.body(delivery.id))
+            body = self.ask(partial(_body, delivery.id))
             assert (body is None) == delivery.settled
-            self.ask(lambda store: store.deliveries(delivery.prediction_id, 10))
+            self.ask(partial(_deliveries, delivery.prediction_id))
 
     @rule()
     def reopen(self) -> None:
@@ -160,6 +163,18 @@ async def _find(prediction_id: str, store: PredictionStore) -> object:
 
 async def _read(prediction_id: str, store: PredictionStore) -> object:
     return await store.read(prediction_id, 0, 10**6)
+
+
+async def _lists(limit: int, store: PredictionStore) -> object:
+    return await store.pending(limit), await store.given_up(limit)
+
+
+async def _body(delivery_id: str, store: PredictionStore) -> object:
+    return await store.body(delivery_id)
+
+
+async def _deliveries(prediction_id: str, store: PredictionStore) -> object:
+    return await store.deliveries(prediction_id, 10)
 
 
 async def _answer(question: Callable[[PredictionStore], Awaitable[object]], store: PredictionStore) -> object:

@@ -84,4 +84,3 @@ def test_an_error_is_one_short_line() -> None:
     after = after_attempt(NEW, Answer(error="a\r\n b\0" + "ü" * 500), NOW, 0)
     assert "\n" not in after.last_error and "\0" not in after.last_error
     assert len(after.last_error.encode()) <= 200
-

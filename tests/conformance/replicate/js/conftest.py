@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.conformance.replicate.js.npm_client import install
-from tests.support.pair import Pair, running_pair
+from tests.support.pair import LOOPBACK_WEBHOOKS, Pair, running_pair
 
 
 @pytest.fixture(scope="session")
@@ -17,5 +17,5 @@ async def npm(anyio_backend: object) -> None:
 
 @pytest.fixture(scope="package")
 async def pair(npm: None, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pair]:
-    async with running_pair(tmp_path_factory.mktemp("pair")) as running:
+    async with running_pair(tmp_path_factory.mktemp("pair"), LOOPBACK_WEBHOOKS) as running:
         yield running

@@ -1,10 +1,10 @@
 // One case with Replicate's npm client, unchanged: `node run.mjs <case> <base URL> <JSON argument>`.
 // Prints one JSON object: what came back, or the error, and the HTTP calls that were made.
 
-import Replicate from "replicate";
+import Replicate, { validateWebhook } from "replicate";
 
 const [name, baseUrl, argument] = process.argv.slice(2);
-const { model, prompt, id, url } = JSON.parse(argument);
+const { model, prompt, id, url, deliveries } = JSON.parse(argument);
 const calls = [];
 
 async function notingFetch(target, init) {
@@ -42,6 +42,30 @@ const cases = {
   dates: async () => {
     const found = await replicate.predictions.get(id);
     return ["created_at", "started_at", "completed_at"].map((name) => new Date(found[name]).getTime());
+  },
+  create_webhook: () =>
+    replicate.predictions.create({ model, input, webhook: url, webhook_events_filter: ["start", "completed"] }),
+  webhooks: async () => {
+    const { key } = await replicate.webhooks.default.secret.get();
+    const verdicts = [];
+    for (const { headers, body } of deliveries) {
+      const parts = {
+        id: headers["webhook-id"],
+        timestamp: headers["webhook-timestamp"],
+        signature: headers["webhook-signature"],
+        body,
+        secret: key,
+      };
+      const request = new Request("http://receiver/", { method: "POST", headers, body });
+      verdicts.push([
+        await validateWebhook(parts),
+        await validateWebhook(request, key),
+        await validateWebhook({ ...parts, body: body + " " }),
+        await validateWebhook({ ...parts, id: parts.id + "x" }),
+        await validateWebhook({ ...parts, timestamp: parts.timestamp + "0" }),
+      ]);
+    }
+    return verdicts;
   },
   raw: async () => {
     const answer = await notingFetch(url, { headers: { Accept: "text/event-stream" } });
