@@ -12,7 +12,7 @@ import os
 import random
 import signal
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -124,11 +124,12 @@ async def serve(settings: Settings) -> None:
             tasks.start_soon(predictions.run)
             tasks.start_soon(keep_clean, store, clock, retention)
             await tasks.start(server.run)
-            await _wait_for_signal()
-            log.info("draining")
-            tasks.start_soon(_exit_at_second_signal)
-            await server.drain(settings.drain)
-            await webhooks.drain(WEBHOOK_FAREWELL)
+            with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+                await anext(signals)
+                tasks.start_soon(_exit_at_once, signals)
+                log.info("draining")
+                await server.drain(settings.drain)
+                await webhooks.drain(WEBHOOK_FAREWELL)
             tasks.cancel_scope.cancel()
     log.info("stopped")
 
@@ -145,14 +146,9 @@ def _server_options(settings: Settings) -> ServerOptions:
     )
 
 
-async def _wait_for_signal() -> None:
-    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        async for _ in signals:
-            return
-
-
-async def _exit_at_second_signal() -> None:
-    await _wait_for_signal()
+async def _exit_at_once(signals: AsyncIterator[signal.Signals]) -> None:
+    """Wait for another signal, and then for nothing."""
+    await anext(signals)
     log.warning("stopped_at_once")
     os._exit(1)
 

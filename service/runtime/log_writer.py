@@ -102,6 +102,8 @@ class LogWriter:
                     "append_refused", prediction_id=live.id, outcome=outcome.value, epoch=record.epoch
                 )
                 self._on_fenced(live)
+                if self._webhooks is not None:
+                    self._webhooks.let_go(live.id)
 
     def _outgoing(
         self, live: LivePrediction, entries: tuple[Entry, ...], record: Prediction

@@ -26,7 +26,7 @@ from service.domain.errors import (
     StoreUnavailable,
     TooManyReaders,
 )
-from service.domain.events import Accepted, Entry, FinishReason, Log, Output, Status
+from service.domain.events import Accepted, Entry, FinishReason, Status
 from service.domain.lifecycle import Ending, Prediction, advance
 from service.domain.request import GenerationRequest
 from service.domain.webhook import Webhook
@@ -37,6 +37,7 @@ from service.runtime.cursor import PAGE, LogCursor
 from service.runtime.dispatcher import Dispatcher
 from service.runtime.live import LivePrediction
 from service.runtime.log_writer import LogWriter
+from service.runtime.output import OutputSoFar, output_of
 from service.runtime.timers import Timers
 from service.runtime.webhooks import Webhooks
 
@@ -79,16 +80,6 @@ class NewPrediction:
         return hashlib.sha256(repr(body).encode("utf-8", "backslashreplace")).digest()
 
 
-@dataclass(frozen=True, slots=True)
-class OutputSoFar:
-    """The data of a log, for representations that show it whole."""
-
-    pieces: tuple[str, ...]
-    """The text of each output entry, in order."""
-    logs: str
-    """The log lines, joined by line feeds."""
-
-
 def new_id() -> str:
     """Return 26 lower-case base32 characters of 128 random bits."""
     return b32encode(secrets.token_bytes(16)).decode().rstrip("=").lower()
@@ -107,7 +98,6 @@ class Predictions:
         self._store = store
         self._clock = clock
         self._settings = settings
-        self._webhooks = webhooks
         self._dispatchers: Mapping[str, Dispatcher] = {}
         self._live: dict[str, LivePrediction] = {}
         self._timers = Timers()
@@ -298,8 +288,6 @@ class Predictions:
         live.close(Ending(Status.CANCELED, FinishReason.CANCELED))
         self._dispatchers[live.record.model].finish(live)
         self._forget(live)
-        if self._webhooks is not None:
-            self._webhooks.let_go(live.id)
         live.done.set()
         live.wake()
 
@@ -330,8 +318,7 @@ class Predictions:
             entries = tuple(live.entries) if live else await self._read_all(prediction_id)
         except CursorExpired:
             entries = ()
-        pieces = tuple(e.event.text for e in entries if isinstance(e.event, Output))
-        return OutputSoFar(pieces, "\n".join(e.event.text for e in entries if isinstance(e.event, Log)))
+        return output_of(entries)
 
     async def list(
         self,

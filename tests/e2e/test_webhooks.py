@@ -128,9 +128,7 @@ async def test_38_output_is_told_at_most_each_half_second_and_only_grows(pair: P
     assert {call.event for call in calls} == {"output"}
     assert 2 <= len(calls) <= span_s / 0.5 + 1.5
     outputs = [call.body["output"] for call in calls]
-    assert all(
-        longer[: len(shorter)] == shorter for shorter, longer in pairwise(outputs)
-    )
+    assert all(longer[: len(shorter)] == shorter for shorter, longer in pairwise(outputs))
     assert len({call.id for call in calls}) == len(calls)
 
 

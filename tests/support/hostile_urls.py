@@ -45,5 +45,6 @@ HOSTILE_URLS = [
     # names that are none
     "https://.h.example/", "https://h..example/", "https://h.example./",
     "https://-h.example/", "https://h-.example/",
-    "https://" + "a" * 64 + ".example/", "https://" + "a." * 127 + "example/", "https://h.example/" + "x" * 2048,
+    "https://" + "a" * 64 + ".example/", "https://" + "a." * 127 + "example/",
+    "https://h.example/" + "x" * 2048,
 ]  # fmt: skip

@@ -25,7 +25,7 @@ from service.domain.request import (
 from service.domain.webhook import Webhook, WebhookEvent
 from service.domain.webhook_delivery import Delivery
 from service.runtime.models import ModelState, ServedModel
-from service.runtime.predictions import OutputSoFar
+from service.runtime.output import OutputSoFar
 
 STATUS = {
     Status.STARTING: pb.STATUS_STARTING,

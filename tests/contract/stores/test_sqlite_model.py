@@ -118,7 +118,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(number=PICK, outcome=st.integers(0, 2))
     def settle(self, number: int, outcome: int) -> None:
-        known = list(self.memory._deliveries.values())
+        known = [delivery for delivery in self.memory._deliveries.values() if not delivery.settled]
         if known:
             delivery = known[number % len(known)]
             next_at = (delivery.next_at or NOW) + timedelta(minutes=1) if outcome == 0 else None

@@ -133,5 +133,6 @@ def test_a_delivery_is_read_whole() -> None:
         attempt_time=convert.timestamp(EPOCH),
     )  # fmt: skip
     assert convert.delivery_from_proto(message) == records.WebhookDelivery(
-        "msg_p_completed_4", "p", records.WebhookEvent.COMPLETED, 2, False, True, 500, "no", EPOCH, EPOCH, None
+        "msg_p_completed_4", "p", records.WebhookEvent.COMPLETED, 2, False, True, 500, "no",
+        EPOCH, EPOCH, None,
     )  # fmt: skip

@@ -58,7 +58,7 @@ from service.rpc.convert import (
 )
 from service.rpc.convert.resources import FINISH_REASON, MODEL_STATE, STATUS, WEBHOOK_EVENT
 from service.runtime.models import ModelState, ServedModel
-from service.runtime.predictions import OutputSoFar
+from service.runtime.output import OutputSoFar
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, 891011, tzinfo=UTC)
 MIB = 1024 * 1024

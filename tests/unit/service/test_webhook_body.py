@@ -31,7 +31,7 @@ from service.domain.events import (
 )
 from service.domain.lifecycle import Prediction, advance
 from service.rpc.convert import new_prediction, prediction_to
-from service.runtime.predictions import OutputSoFar
+from service.runtime.output import OutputSoFar
 
 LINKS = Links(parse_public_base("https://h.example/llm"), StreamTokens(b"0123456789abcdef"))
 NOW = datetime(2026, 12, 1, 1, 2, 3, 456789, tzinfo=UTC)
