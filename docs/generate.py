@@ -1,26 +1,31 @@
 """Writes the pages and tables that come from the code; `--check` compares and exits 1 on a difference.
 
 `docs/configuration.md` from both settings classes, `docs/errors.md` from the proto enum and the two
-mapping tables, and the list of log fields inside `docs/operations.md`, between its marks.
+mapping tables, and between their marks the list of log fields inside `docs/operations.md` and the
+schedule of retries inside `docs/api/webhooks.md`.
 """
 
 from __future__ import annotations
 
 import re
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import edge.settings
 import service.settings
 from edge.replicate.errors import upstream_problem
 from edge.upstream.errors import Reason, UpstreamError, Violation
+from service.domain.webhook_delivery import RETRY_DELAYS, retry_window
 from service.logs import FIELDS
 from service.rpc.status import CODES
+from service.settings import duration_text
 
 DOCS = Path(__file__).resolve().parent
 PROTO = DOCS.parent / "protos" / "tailrace" / "v1" / "errors.proto"
 NOTE = "<!-- Written by `make docs`; edit the code or docs/generate.py instead. -->\n"
 MARKED = re.compile(r"(<!-- log fields: begin -->\n).*(<!-- log fields: end -->)", re.DOTALL)
+RETRIES = re.compile(r"(<!-- retries: begin -->\n).*(<!-- retries: end -->)", re.DOTALL)
 ENUM_VALUE = re.compile(r"((?:  // .+\n)+)  ERROR_REASON_([A-Z_]+) = \d+;")
 
 CONFIGURATION = """{note}
@@ -106,11 +111,25 @@ def operations(page: str) -> str:
     return MARKED.sub(rf"\g<1>\n| field | meaning |\n|---|---|\n{rows}\n\g<2>", page)
 
 
+def webhooks(page: str) -> str:
+    """Return docs/api/webhooks.md with its schedule filled in."""
+    passed = timedelta(0)
+    rows = ""
+    for attempt, delay in enumerate(RETRY_DELAYS, 1):
+        passed += delay
+        pause = duration_text(delay) if delay else "at once"
+        rows += f"| {attempt} | {pause} | {passed} |\n"
+    last = f"The last attempt is made about {retry_window() // timedelta(minutes=1)} minutes after the end.\n"
+    head = "| attempt | pause before it | after the end (h:mm:ss) |\n|---|---|---|\n"
+    return RETRIES.sub(rf"\g<1>\n{head}{rows}\n{last}\n\g<2>", page)
+
+
 def main() -> None:
     """Write, or compare with `--check`."""
     made = {
         DOCS / "configuration.md": configuration(),
         DOCS / "errors.md": errors(),
+        DOCS / "api" / "webhooks.md": webhooks((DOCS / "api" / "webhooks.md").read_text()),
         DOCS / "operations.md": operations((DOCS / "operations.md").read_text()),
     }
     stale = [path for path, text in made.items() if not path.exists() or path.read_text() != text]

@@ -31,7 +31,7 @@ FIELDS: dict[str, str] = {
     "model": "the served model's name",
     "method": "the RPC",
     "code": "the gRPC status code",
-    "outcome": "finished, canceled, deadline or error",
+    "outcome": "of an RPC: finished, canceled, deadline or error; of a webhook's call: delivered or failed",
     "reason": "the error's reason (ErrorReason)",
     "detail": "what an error's message does not tell its caller",
     "duration_ms": "how long it took",
@@ -50,6 +50,8 @@ FIELDS: dict[str, str] = {
     "count": "how many",
     "left": "how many are left",
     "path": "a file of ours",
+    "webhook_id": "a webhook's call, over all its attempts",
+    "http_status": "what a webhook's receiver answered; 0 for nothing",
     "dropped_fields": "fields that are not on this list and were left out",
 }
 """The closed list; `docs/operations.md` prints it."""

@@ -1,18 +1,20 @@
 """The service's one place that knows all parts: builds them from settings, starts and stops them.
 
-Start order: store, engine, predictions (which take up what was left unfinished), RPC. Stop order,
-on SIGTERM or SIGINT: health says no, new work is refused, running predictions get the drain time,
-streams end so that readers can resume, then engine and store are closed. A second signal exits at
-once.
+Start order: store, webhooks, engine, predictions (which take up what was left unfinished), RPC. Stop
+order, on SIGTERM or SIGINT: health says no, new work is refused, running predictions get the drain
+time, streams end so that readers can resume, webhooks that are due are called, then engine and store
+are closed. A second signal exits at once.
 """
 
 from __future__ import annotations
 
 import os
+import random
 import signal
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 
 import anyio
@@ -23,7 +25,10 @@ from service import settings as settings_module
 from service.adapters.stores.memory import MemoryStore
 from service.adapters.stores.sqlite import SqliteStore
 from service.adapters.system_clock import SystemClock
+from service.adapters.webhook_body import ReplicateBody
+from service.adapters.webhook_transport import HttpTransport
 from service.domain.errors import StoreUnavailable
+from service.domain.webhook_target import TargetPolicy
 from service.logs import LogSettings, configure
 from service.model_fetch import FetchError, fetch
 from service.ports.store import PredictionStore
@@ -34,9 +39,14 @@ from service.runtime.models import Models
 from service.runtime.prediction_settings import PredictionSettings
 from service.runtime.predictions import Predictions
 from service.runtime.retention import RetentionSettings, keep_clean
+from service.runtime.webhooks import Webhooks, WebhookSettings
 from service.settings import Settings, SettingsError
+from service.webhook_secret import SecretFileError, load_secrets
 
 log = structlog.get_logger()
+
+WEBHOOK_FAREWELL = timedelta(seconds=1)
+"""After the drain: for webhooks' calls that are due. What is left is sent after the next start."""
 
 
 @asynccontextmanager
@@ -78,14 +88,18 @@ async def serve(settings: Settings) -> None:
     """Run the service until it has been told to stop and has drained.
 
     Raises:
-        CannotListen, StoreUnavailable, FetchError: it cannot start; the text says what to do.
+        CannotListen, StoreUnavailable, FetchError, SecretFileError: it cannot start; the text says
+            what to do.
     """
     clock = SystemClock()
+    targets = TargetPolicy(settings.webhook_allow_http, settings.webhook_allow_private)
+    signing = WebhookSettings(load_secrets(Path(settings.webhook_secret_file)))
     limits = PredictionSettings(
         readers_limit=settings.readers_limit,
         owner_limit=settings.owner_limit,
         run_limit=settings.run_limit,
         attach_grace=settings.attach_grace,
+        webhook_targets=targets,
     )
     host = EngineProcess(
         EngineProcessSettings(
@@ -96,14 +110,18 @@ async def serve(settings: Settings) -> None:
         on_log=lambda line: log.debug("engine_log", **{"content.line": line}),
     )
     async with open_store(settings) as store:
-        predictions = Predictions(store, clock, limits)
+        webhooks = Webhooks(
+            store, HttpTransport(targets), ReplicateBody(), clock, signing, lambda: random.uniform(-1, 1)
+        )
+        predictions = Predictions(store, clock, limits, webhooks)
         queue = DispatcherSettings(queue_limit=settings.queue_limit, claim_limit=settings.claim_limit)
         name = settings.model_name
         dispatchers = {name: Dispatcher(name, host, store, predictions.writer, clock, queue)}
         predictions.serve(dispatchers)
-        server = RpcServer(predictions, Models(dispatchers), clock, _server_options(settings))
+        server = RpcServer(predictions, webhooks, Models(dispatchers), clock, _server_options(settings))
         retention = RetentionSettings(settings.retention_data, settings.retention_record)
         async with anyio.create_task_group() as tasks:
+            await tasks.start(webhooks.run)
             tasks.start_soon(dispatchers[name].run)
             tasks.start_soon(predictions.run)
             tasks.start_soon(keep_clean, store, clock, retention)
@@ -113,6 +131,7 @@ async def serve(settings: Settings) -> None:
                 tasks.start_soon(_exit_at_once, signals)
                 log.info("draining")
                 await server.drain(settings.drain)
+                await webhooks.drain(WEBHOOK_FAREWELL)
             tasks.cancel_scope.cancel()
     log.info("stopped")
 
@@ -148,7 +167,7 @@ def main() -> None:
     configure(LogSettings(settings.log_format, settings.log_level, settings.log_content))
     try:
         anyio.run(serve, settings, backend_options={"loop_factory": uvloop.new_event_loop})
-    except* (CannotListen, StoreUnavailable, FetchError) as group:
+    except* (CannotListen, StoreUnavailable, FetchError, SecretFileError) as group:
         reasons = [str(error) for error in _leaves(group)]
         sys.exit("\n".join(reasons))
 

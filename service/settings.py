@@ -117,6 +117,15 @@ class Settings(BaseSettings):
     drain: Duration = _span("25s", "0", "1h")
     """After a SIGTERM: how long running predictions may go on. The rest continues at the next start."""
 
+    # -- webhooks
+    webhook_secret_file: str = Field(default="var/webhook_secret", min_length=1)
+    """File of the secrets that sign webhooks, `whsec_…`, one a line; made when it is missing. Calls are
+    signed with each; the first is the one that callers are told."""
+    webhook_allow_http: bool = False
+    """Also call webhooks by plain http."""
+    webhook_allow_private: bool = False
+    """Also call webhooks on loopback and private addresses, and on any port."""
+
     # -- connections
     keepalive_time: Duration = _span("20s", "1s", "2h")
     """Silence after which a client's connection is probed by a ping."""

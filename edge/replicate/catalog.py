@@ -17,9 +17,7 @@ from edge.replicate import objects
 from edge.replicate.deployments import Deployment
 from edge.replicate.schemas import PredictionInput
 from edge.upstream.records import ModelRecord
-
-HIDDEN_VERSION: Final = "hidden"
-"""What a prediction's `version` says; wherever a version is given it means the model's own."""
+from protos.replicate_object import HIDDEN_VERSION
 
 COG_VERSION: Final = "0.9.0"
 """From 0.3.9 on the Python client reads an iterator `Output` as one."""

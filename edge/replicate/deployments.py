@@ -13,9 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, Valid
 
 from edge.protocol.problems import InvalidField
 from edge.replicate.schemas import DEFAULT_MAX_TOKENS, InvalidInput, PredictionInput
-
-DEPLOYMENT_LABEL: Final = "deployment"
-"""The prediction's label that names its deployment."""
+from protos.replicate_object import DEPLOYMENT_LABEL
 
 _NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}/[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
 _ALIASES: Final = {"max_tokens": "max_new_tokens", "max_new_tokens": "max_tokens"}

@@ -280,6 +280,13 @@ ENDPOINTS: Final = (
         _CREATE,
         DeploymentCreateBody,
     ),
+    Endpoint(
+        "GET",
+        "/webhooks/default/secret",
+        "webhooks.default.secret.get",
+        "Get the secret that calls of webhooks are verified with",
+        _one(objects.WebhookSecret, "The current one."),
+    ),
     Endpoint("GET", "/account", "account.get", "Get the account", _one(objects.Account)),
     Endpoint(
         "GET",

@@ -49,5 +49,8 @@ def upstream_response(error: UpstreamError) -> Response:
 
 def _field(violation: Violation, reason: Reason) -> InvalidField:
     """Return a violation under the name that this API has for the field."""
+    if violation.field.startswith("webhook"):
+        name = "webhook_events_filter" if violation.field == "webhook.events" else "webhook"
+        return InvalidField(reason.value.lower(), name, violation.description)
     path = _INDEX.sub(r".\1", _GROUP.sub("", violation.field))
     return InvalidField(reason.value.lower(), f"input.{path}" if path else "input", violation.description)

@@ -22,13 +22,8 @@ from edge.upstream.records import (
     Stopping,
     TextInput,
 )
-
-INPUT_LABEL: Final = "data.replicate.input"
-"""JSON object: field → its number, or null for a field whose text stands in the request. The service
-removes labels with this prefix together with the data."""
-
-_OTHER_API: Final = '{"prompt":null,"system_prompt":null}'
-"""Label of a prediction made through another API: its text alone is shown."""
+from protos import replicate_object
+from protos.replicate_object import INPUT_LABEL, InputTexts
 
 _TEXT_FIELDS: Final = frozenset(
     ("prompt", "system_prompt", "messages", "stop", "stop_sequences", "json_schema")
@@ -85,37 +80,22 @@ def input_label(given: PredictionInput) -> tuple[str, str]:
 
 def echo_input(record: PredictionRecord) -> dict[str, JsonValue]:
     """Return the `input` of a prediction, also of one that was not made by this API; never raises."""
-    if record.generation is None or record.data_removed:
-        return {}
-    label = dict(record.labels).get(INPUT_LABEL, _OTHER_API)
-    try:
-        kept = orjson.loads(label)
-    except orjson.JSONDecodeError:
-        return {}
-    if not isinstance(kept, dict):
-        return {}  # a label of this name that another client made
-    texts = _texts(record.generation, names=frozenset(kept))
-    echoed = {name: texts.get(name) if value is None else value for name, value in kept.items()}
-    return {name: value for name, value in echoed.items() if value is not None}
+    texts = None if record.data_removed else input_texts(record)
+    return replicate_object.echo_input(texts, record.labels)
 
 
-def _texts(generation: Generation, *, names: frozenset[str]) -> dict[str, JsonValue]:
-    """Return the text-bearing fields, as the caller of `names` gave them."""
-    texts: dict[str, JsonValue] = {"json_schema": generation.json_schema}
-    stop: list[JsonValue] = [*generation.stopping.stop]
-    texts["stop"] = texts["stop_sequences"] = stop
-    if {"stop", "stop_sequences"} <= names:
-        texts["stop_sequences"] = None  # one list by then; shown once
+def input_texts(record: PredictionRecord) -> InputTexts | None:
+    """Return the texts of a prediction's request; None when there is no request (any more)."""
+    generation = record.generation
+    if generation is None:
+        return None
+    prompt: str | None = None
+    messages: tuple[tuple[str, str], ...] | None = None
     match generation.input:
         case TextInput(text):
-            texts["prompt"] = text
-        case ChatInput(messages):
-            turns = list(messages)
-            if "system_prompt" in names and turns and turns[0].role == "system":
-                texts["system_prompt"] = turns.pop(0).content
-            if "prompt" in names and "messages" not in names and turns:
-                texts["prompt"] = turns[-1].content
-            texts["messages"] = [{"role": turn.role, "content": turn.content} for turn in turns]
+            prompt = text
+        case ChatInput(turns):
+            messages = tuple((turn.role, turn.content) for turn in turns)
         case _:
             pass
-    return texts
+    return InputTexts(prompt, messages, generation.stopping.stop, generation.json_schema)

@@ -16,6 +16,8 @@ Moment = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 Url = Annotated[str, Field(json_schema_extra={"format": "uri"})]
 """Absolute."""
 
+WebhookEventName = Literal["start", "output", "logs", "completed"]
+
 T = TypeVar("T")
 
 UNKNOWN_MOMENT: Final = "1970-01-01T00:00:00.000000Z"
@@ -101,6 +103,19 @@ class Prediction(_Object):
 
     deployment: str | SkipJsonSchema[None] = None
     """Only when created on a deployment: `owner/name`."""
+
+    webhook: Url | SkipJsonSchema[None] = None
+    """Only with a webhook: the URL that is called, `webhook_completed` included."""
+
+    webhook_events_filter: list[WebhookEventName] | SkipJsonSchema[None] = None
+    """Only with a filter: on what it is called."""
+
+
+class WebhookSecret(_Object):
+    """What verifies the calls of webhooks, as Standard Webhooks 1.0.0."""
+
+    key: str
+    """`whsec_` and standard base64."""
 
 
 class StreamEvent(_Object):

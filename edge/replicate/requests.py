@@ -1,7 +1,9 @@
 """Owns what the headers and paths of Replicate's API mean: deadlines, versions, resume positions."""
 
+import base64
 import hashlib
 import re
+import secrets
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
@@ -91,6 +93,11 @@ def request_id(request: Request) -> str:
         text = f"Must be given once, as 1 to {MAX_KEY_CHARS} printable ASCII characters"
         raise InvalidInput(InvalidField("invalid", "Idempotency-Key", text))
     return f"idempotency-key:{hashlib.sha256(key.encode()).hexdigest()}"
+
+
+def new_prediction_id() -> str:
+    """Return an id for a new prediction: 26 lower-case base32 characters of 128 random bits."""
+    return base64.b32encode(secrets.token_bytes(16)).decode("ascii").rstrip("=").lower()
 
 
 def cancel_after(request: Request) -> timedelta | None:

@@ -4,11 +4,12 @@ Disconnect policy of all of them: detached. A create goes on when its caller goe
 waits or streams; only a cancel, a deadline or the service's run limit end a prediction.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Final
 
 import anyio
+import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
@@ -29,23 +30,30 @@ from edge.replicate.endpoints import ENDPOINTS
 from edge.replicate.errors import upstream_response
 from edge.replicate.inputs import input_label, to_generation
 from edge.replicate.listing import PAGE_SIZE, invalid_cursor, read_list_query, render_page
-from edge.replicate.render import Links, render_created, render_prediction
+from edge.replicate.render import Links, render_created, render_prediction, webhook_context
 from edge.replicate.requests import (
     PublicUrls,
     cancel_after,
     chosen_id,
     last_event_id,
+    new_prediction_id,
     prediction_id,
     request_id,
     requested_model,
 )
 from edge.replicate.routing import Handler, build_routes
-from edge.replicate.schemas import read_create
+from edge.replicate.schemas import CreateBody, read_create
 from edge.replicate.stream import START, ReplicateStream
 from edge.replicate.tokens import StreamTokens
 from edge.upstream.connection import Upstream
 from edge.upstream.errors import Reason, UpstreamError
-from edge.upstream.records import NewPrediction, PredictionPage, PredictionRecord
+from edge.upstream.records import (
+    NewPrediction,
+    PredictionPage,
+    PredictionRecord,
+    Webhook,
+    WebhookEvent,
+)
 
 STREAM_HEADERS: Final = ((b"referrer-policy", b"no-referrer"),)
 """The URL is the credential; it must not leak as a referrer."""
@@ -92,6 +100,7 @@ class ReplicateApi:
             "predictions.stream": self.stream,
             "models.predictions.create": self.create,
             "deployments.predictions.create": self.create_on_deployment,
+            "webhooks.default.secret.get": self.webhook_secret,
             **self._catalog.handlers(),
         }
 
@@ -134,6 +143,7 @@ class ReplicateApi:
             request_id=request_name,
             prediction_id=wanted_id,
         )
+        new = _with_webhook(new, body, links)
         record = await self._upstream.predictions.create(new, caller=caller_of(request))
         headers = {**_NO_STORE, "location": links.get(record.id)}
         status = 201
@@ -177,6 +187,11 @@ class ReplicateApi:
         """Cancel a prediction and return it; one that has ended is returned unchanged. Detached."""
         record = await self._upstream.predictions.cancel(prediction_id(request), caller=caller_of(request))
         return _json(render_prediction(record, self._links(request)), 200, _NO_STORE)
+
+    async def webhook_secret(self, request: Request) -> Response:
+        """Return the secret that webhooks are verified with. Detached."""
+        key = await self._upstream.webhooks.secret(caller=caller_of(request))
+        return _json(orjson.dumps({"key": key}), 200, _NO_STORE)
 
     async def stream(self, request: Request) -> ASGIApp:
         """Stream a prediction's events as SSE, from the start or after `Last-Event-ID`. Detached.
@@ -264,6 +279,21 @@ class ReplicateApi:
 
     def _links(self, request: Request) -> Links:
         return Links(self._options.urls.base(request), self._options.tokens)
+
+
+def _with_webhook(new: NewPrediction, body: CreateBody, links: Links) -> NewPrediction:
+    """Return `new` with the webhook that `body` asks for.
+
+    A fresh id is then ours: the URLs in the calls' bodies are made from it, the stream's with our
+    secret.
+    """
+    url = body.webhook or body.webhook_completed
+    if url is None:
+        return new
+    fresh_id = "" if new.prediction_id else new_prediction_id()
+    webhook = Webhook(url, tuple(WebhookEvent(name) for name in body.events()))
+    context = webhook_context(new.prediction_id or fresh_id, webhook, links)
+    return replace(new, fresh_id=fresh_id, webhook=replace(webhook, context=context))
 
 
 def _refuse_stream(error: UpstreamError) -> ASGIApp | None:

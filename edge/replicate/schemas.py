@@ -10,7 +10,8 @@ per model. Choices, where those models differ or say nothing:
 - `max_new_tokens` is another name of `max_tokens`, and both together must agree;
 - `messages` and a non-empty `prompt` exclude each other;
 - `json_schema` is an object, or its JSON text;
-- webhooks are refused, not ignored: a caller who waits for one would wait for ever.
+- `webhook_completed` is an older name for a `webhook` with the filter `["completed"]`, and both together
+  must agree; a filter without a webhook is checked and then of no use; the service judges the URL.
 
 A fault is told in the shape of Replicate's 422: see `errors.invalid_input`.
 """
@@ -29,6 +30,9 @@ MAX_MESSAGES: Final = 1024
 MAX_JSON_SCHEMA_BYTES: Final = 16 * 1024
 MAX_INT64: Final = 2**63 - 1
 DEFAULT_MAX_TOKENS: Final = 512
+MAX_URL_CHARS: Final = 2048
+
+EventName = Literal["start", "output", "logs", "completed"]
 
 
 class InvalidInput(Exception):
@@ -172,20 +176,31 @@ class CreateBody(_Strict):
 
     input: PredictionInput
 
+    webhook: Annotated[str, Field(min_length=1, max_length=MAX_URL_CHARS)] | None = None
+    """URL to call on the prediction's progress."""
+
+    webhook_events_filter: Annotated[list[EventName], Field(min_length=1)] | None = None
+    """On what to call it; all of them by default."""
+
+    webhook_completed: Annotated[str, Field(min_length=1, max_length=MAX_URL_CHARS)] | None = None
+    """URL to call when the prediction has ended: the older form."""
+
+    def events(self) -> tuple[str, ...]:
+        """Return the filter, each name once in the order given; empty for all."""
+        if self.webhook is None and self.webhook_completed is not None:
+            return ("completed",)
+        return tuple(dict.fromkeys(self.webhook_events_filter or ()))
+
 
 def read_create(body: JsonValue) -> CreateBody:
     """Return the body of a create, checked. Raises InvalidInput."""
     if not isinstance(body, dict):
         raise InvalidInput(InvalidField("invalid_type", "(root)", "Must be an object"))
-    for name in ("webhook", "webhook_completed"):
-        if body.get(name) is not None:
-            text = f"{name} is not supported yet; poll or stream"
-            raise InvalidInput(InvalidField("unsupported", name, text))
     try:
         create = CreateBody.model_validate(body)
     except ValidationError as error:
         raise InvalidInput(*(_fault(detail) for detail in error.errors(include_url=False))) from None
-    faults = _combination_faults(create.input)
+    faults = _combination_faults(create.input) + _webhook_faults(create)
     if faults:
         raise InvalidInput(*faults)
     return create
@@ -208,6 +223,12 @@ def _combination_faults(given: PredictionInput) -> list[InvalidField]:
         text = f"Together with stop there may be {MAX_STOP_STRINGS} items at most"
         faults.append(InvalidField("array_max_items", "input.stop_sequences", text))
     return faults
+
+
+def _webhook_faults(create: CreateBody) -> list[InvalidField]:
+    if create.webhook is None or create.webhook_completed in (None, create.webhook):
+        return []
+    return [InvalidField("conflict", "webhook_completed", "Give either webhook or webhook_completed")]
 
 
 _TYPES: Final = {

@@ -9,8 +9,9 @@ from edge.upstream.channel import open_channel
 from edge.upstream.health import RpcHealth
 from edge.upstream.link import open_link
 from edge.upstream.models import RpcModels
-from edge.upstream.port import UpstreamHealth, UpstreamModels, UpstreamPredictions
+from edge.upstream.port import UpstreamHealth, UpstreamModels, UpstreamPredictions, UpstreamWebhooks
 from edge.upstream.predictions import RpcPredictions
+from edge.upstream.webhooks import RpcWebhooks
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,7 @@ class Upstream:
 
     predictions: UpstreamPredictions
     models: UpstreamModels
+    webhooks: UpstreamWebhooks
     health: UpstreamHealth
 
 
@@ -32,8 +34,9 @@ async def open_upstream(
     """
     async with open_channel(address) as channel:
         models, health = RpcModels(channel, policy), RpcHealth(channel)
+        webhooks = RpcWebhooks(channel, policy)
         if not with_link:
-            yield Upstream(RpcPredictions(channel, policy), models, health)
+            yield Upstream(RpcPredictions(channel, policy), models, webhooks, health)
             return
         async with open_link(channel) as link:
-            yield Upstream(RpcPredictions(channel, policy, link), models, health)
+            yield Upstream(RpcPredictions(channel, policy, link), models, webhooks, health)

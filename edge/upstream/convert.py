@@ -40,6 +40,13 @@ MODEL_STATES: Final = {
     model_service_pb2.MODEL_STATE_FAILED: ModelState.FAILED,
 }
 
+WEBHOOK_EVENTS: Final = {
+    prediction_pb2.WEBHOOK_EVENT_START: records.WebhookEvent.START,
+    prediction_pb2.WEBHOOK_EVENT_OUTPUT: records.WebhookEvent.OUTPUT,
+    prediction_pb2.WEBHOOK_EVENT_LOGS: records.WebhookEvent.LOGS,
+    prediction_pb2.WEBHOOK_EVENT_COMPLETED: records.WebhookEvent.COMPLETED,
+}
+
 _Wire = TypeVar("_Wire")
 _Value = TypeVar("_Value")
 
@@ -85,6 +92,7 @@ def record_from_proto(message: prediction_pb2.Prediction) -> records.PredictionR
         last_sequence=message.last_sequence,
         data_removed=message.data_removed,
         logs=message.logs,
+        webhook=_webhook_from_proto(message.webhook) if message.HasField("webhook") else None,
     )
 
 
@@ -119,6 +127,36 @@ def create_to_proto(
         labels=dict(new.labels),
         owner=owner,
         prediction_id=new.prediction_id,
+        fresh_id=new.fresh_id,
+        webhook=None if new.webhook is None else _webhook_to_proto(new.webhook),
+    )
+
+
+def delivery_from_proto(message: prediction_service_pb2.WebhookDelivery) -> records.WebhookDelivery:
+    """Return one call of a webhook."""
+    return records.WebhookDelivery(
+        id=message.id,
+        prediction_id=message.prediction_id,
+        event=_known(WEBHOOK_EVENTS, message.event),
+        attempts=message.attempts,
+        delivered=message.delivered,
+        given_up=message.given_up,
+        last_status=message.last_status,
+        last_error=message.last_error,
+        created_at=_moment(message.create_time),
+        attempted_at=_moment(message.attempt_time) if message.HasField("attempt_time") else None,
+        next_at=_moment(message.next_time) if message.HasField("next_time") else None,
+    )
+
+
+def _webhook_from_proto(message: prediction_pb2.Webhook) -> records.Webhook:
+    return records.Webhook(message.url, tuple(_known(WEBHOOK_EVENTS, event) for event in message.events))
+
+
+def _webhook_to_proto(webhook: records.Webhook) -> prediction_pb2.Webhook:
+    wire = {event: value for value, event in WEBHOOK_EVENTS.items()}
+    return prediction_pb2.Webhook(
+        url=webhook.url, events=[wire[event] for event in webhook.events], context=webhook.context
     )
 
 

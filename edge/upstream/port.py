@@ -15,7 +15,13 @@ from typing import Protocol
 
 from edge.upstream.events import PredictionEvent
 from edge.upstream.metadata import Caller
-from edge.upstream.records import ModelRecord, NewPrediction, PredictionPage, PredictionRecord
+from edge.upstream.records import (
+    ModelRecord,
+    NewPrediction,
+    PredictionPage,
+    PredictionRecord,
+    WebhookDelivery,
+)
 
 
 class EventStream(Protocol):
@@ -90,6 +96,18 @@ class UpstreamModels(Protocol):
 
     async def list(self, *, caller: Caller) -> tuple[ModelRecord, ...]:
         """Return all served models."""
+        ...
+
+
+class UpstreamWebhooks(Protocol):
+    """What callers and operators need of webhooks."""
+
+    async def secret(self, *, caller: Caller) -> str:
+        """Return the current signing secret, `whsec_…`."""
+        ...
+
+    async def deliveries(self, prediction_id: str, *, caller: Caller) -> tuple[WebhookDelivery, ...]:
+        """Return the calls of one prediction, newest first."""
         ...
 
 

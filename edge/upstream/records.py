@@ -77,6 +77,46 @@ class Generation:
     """JSON text; None leaves the output free."""
 
 
+class WebhookEvent(enum.Enum):
+    """When a webhook is called; the value is its public spelling."""
+
+    START = "start"
+    OUTPUT = "output"
+    LOGS = "logs"
+    COMPLETED = "completed"
+
+
+@dataclass(frozen=True, slots=True)
+class Webhook:
+    """Whom to tell of a prediction's progress."""
+
+    url: str
+    events: tuple[WebhookEvent, ...] = ()
+    """Empty: all of them."""
+
+    context: str = ""
+    """What the body is written with, as JSON (`protos.replicate_object`); not given back."""
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookDelivery:
+    """One call of a webhook, over all its attempts."""
+
+    id: str
+    prediction_id: str
+    event: WebhookEvent
+    attempts: int
+    delivered: bool
+    given_up: bool
+    last_status: int
+    """0 if there was no answer."""
+
+    last_error: str
+    created_at: datetime
+    attempted_at: datetime | None
+    next_at: datetime | None
+
+
 @dataclass(frozen=True, slots=True)
 class NewPrediction:
     """What a create asks for."""
@@ -100,6 +140,11 @@ class NewPrediction:
     prediction_id: str = ""
     """The id it is to have, 1 to 64 of a-z, 0-9 and hyphens; empty: one of the service's. One that is
     taken counts like a request id that was used."""
+
+    fresh_id: str = ""
+    """The id of a new prediction that has no `prediction_id`; names none that is there already."""
+
+    webhook: Webhook | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +179,7 @@ class PredictionRecord:
     logs: str = ""
     replayed: bool = False
     """In the answer to a create: an earlier create had made it."""
+    webhook: Webhook | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from service.domain.events import (
     Usage,
 )
 from service.domain.request import GenerationRequest
+from service.domain.webhook import Webhook
 
 TRANSITIONS: dict[Status | None, dict[type[Event], frozenset[Status]]] = {
     None: {Accepted: frozenset({Status.STARTING})},
@@ -81,6 +82,7 @@ class Prediction:
     data_removed: bool = False
     owner: str = ""
     """Whose it is; empty for nobody's. Request ids are the owner's own."""
+    webhook: Webhook | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,4 +186,5 @@ def after_outputs(
         record.last_sequence + entries,
         record.data_removed,
         record.owner,
+        record.webhook,
     )

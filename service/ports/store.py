@@ -1,7 +1,8 @@
 """The store port: where records and event logs live, split by caller.
 
 `PredictionLog` is what writing and reading a stream needs, `PredictionIndex` what looking for
-predictions and clearing them needs. An adapter offers both as one `PredictionStore`. One contract
+predictions and clearing them needs, `WebhookOutbox` what sending what must arrive needs. An adapter
+offers all as one `PredictionStore`. One contract
 suite (`tests/contract/stores`) runs over every adapter, a test per promise.
 """
 
@@ -15,6 +16,7 @@ from typing import Protocol
 
 from service.domain.events import Entry
 from service.domain.lifecycle import Prediction
+from service.domain.webhook_delivery import Delivery, Outgoing
 
 
 class Appended(Enum):
@@ -36,6 +38,8 @@ class Append:
     entries: tuple[Entry, ...]
     record: Prediction
     """The record after the last of `entries` (the fold; its epoch is `epoch`)."""
+    outgoing: Outgoing | None = None
+    """What to send when `entries` are in the store; written with them or not at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +100,9 @@ class PredictionIndex(Protocol):
        With `owner` it is the owner's predictions alone, in pages as full as without.
     9. `unfinished` returns every record without `completed`, oldest first.
     10. `expire` removes request, events and `data.` labels of predictions completed before
-        `data_before` (their records stay, `data_removed` set) and whole records completed before
-        `records_before`; it returns how many lost their data. Idempotent.
+        `data_before` (their records stay, `data_removed` set, without their webhook's `context`) and
+        whole records completed before `records_before`; it returns how many lost their data.
+        Idempotent.
     """
 
     async def find(self, prediction_id: str) -> Prediction | None: ...
@@ -117,5 +122,31 @@ class PredictionIndex(Protocol):
     async def expire(self, data_before: datetime, records_before: datetime) -> int: ...
 
 
-class PredictionStore(PredictionLog, PredictionIndex, Protocol):
-    """Both roles; opened and closed by `main`."""
+class WebhookOutbox(Protocol):
+    """Promises:
+    11. An `outgoing` of an append that was answered `OK` is there, with its body, and was written in
+        the append's transaction; of a refused one nothing is.
+    12. `pending` returns unsettled deliveries, those due first first, at most `limit`.
+    13. `body` returns a delivery's bytes as they were given; None once it is settled or gone.
+    14. `update` replaces a delivery's state, and removes its body if it is settled then; an unknown
+        one is ignored.
+    15. `deliveries` returns those of one prediction, and `given_up` those without success, newest
+        first, at most `limit`. With `owner` it is those of the owner's predictions alone, while their
+        records are there.
+    16. `expire` removes settled deliveries created before `records_before`. An unsettled one stays,
+        with its body, whatever becomes of its prediction.
+    """
+
+    async def pending(self, limit: int) -> tuple[Delivery, ...]: ...
+
+    async def body(self, delivery_id: str) -> bytes | None: ...
+
+    async def update(self, delivery: Delivery) -> None: ...
+
+    async def deliveries(self, prediction_id: str, limit: int) -> tuple[Delivery, ...]: ...
+
+    async def given_up(self, limit: int, *, owner: str = "") -> tuple[Delivery, ...]: ...
+
+
+class PredictionStore(PredictionLog, PredictionIndex, WebhookOutbox, Protocol):
+    """All roles; opened and closed by `main`."""

@@ -16,6 +16,7 @@ from service.domain.lifecycle import Prediction
 from service.ports.clock import Clock
 from service.rpc.calls import OpenCalls
 from service.rpc.convert import (
+    delivery_to,
     events_from,
     moment_from,
     new_prediction,
@@ -27,6 +28,7 @@ from service.rpc.convert import (
     wait_from,
 )
 from service.runtime.predictions import Predictions
+from service.runtime.webhooks import Webhooks
 
 MAX_PAGE_BYTES = 6 * 1024 * 1024
 """A page of large requests is made shorter than asked, to fit into one message of 8 MiB."""
@@ -45,8 +47,9 @@ class LogPlace:
 class PredictionServicer(PredictionServiceServicer):
     """See `prediction_service.proto`; each method's errors end the call in `boundary`."""
 
-    def __init__(self, predictions: Predictions, calls: OpenCalls, clock: Clock) -> None:
+    def __init__(self, predictions: Predictions, webhooks: Webhooks, calls: OpenCalls, clock: Clock) -> None:
         self._predictions = predictions
+        self._webhooks = webhooks
         self._calls = calls
         self._monotonic: Callable[[], float] = clock.monotonic
 
@@ -106,6 +109,25 @@ class PredictionServicer(PredictionServiceServicer):
         """Cancel. The caller's going does not take it back."""
         prediction_id, owner = required("id", request.id), owner_from(request)
         return await self._whole(await self._predictions.cancel(prediction_id, owner=owner))
+
+    async def ListWebhookDeliveries(
+        self, request: spb.ListWebhookDeliveriesRequest, context: grpc.aio.ServicerContext
+    ) -> spb.ListWebhookDeliveriesResponse:
+        """List the calls of webhooks. The caller's going changes nothing."""
+        limit, owner = page_size(request), owner_from(request)
+        if request.prediction_id:
+            await self._predictions.get(request.prediction_id, owner=owner)
+            found = await self._webhooks.deliveries(request.prediction_id, limit)
+        else:
+            found = await self._webhooks.given_up(limit, owner=owner)
+        return spb.ListWebhookDeliveriesResponse(deliveries=[delivery_to(delivery) for delivery in found])
+
+    async def GetWebhookSecret(
+        self, request: spb.GetWebhookSecretRequest, context: grpc.aio.ServicerContext
+    ) -> spb.GetWebhookSecretResponse:
+        """Return what receivers verify with, all owners' alike. The caller's going changes nothing."""
+        owner_from(request)
+        return spb.GetWebhookSecretResponse(key=self._webhooks.key)
 
     async def StreamPrediction(  # type: ignore[override]  # as above
         self, request: spb.StreamPredictionRequest, context: grpc.aio.ServicerContext

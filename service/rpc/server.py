@@ -32,6 +32,7 @@ from service.rpc.prediction_servicer import PredictionServicer
 from service.rpc.reflection import add_reflection
 from service.runtime.models import Models
 from service.runtime.predictions import Predictions
+from service.runtime.webhooks import Webhooks
 
 log = structlog.get_logger()
 
@@ -109,9 +110,15 @@ class RpcServer:
     """The server over a runtime. Runs once."""
 
     def __init__(
-        self, predictions: Predictions, models: Models, clock: Clock, options: ServerOptions
+        self,
+        predictions: Predictions,
+        webhooks: Webhooks,
+        models: Models,
+        clock: Clock,
+        options: ServerOptions,
     ) -> None:
         self._predictions = predictions
+        self._webhooks = webhooks
         self._models = models
         self._options = options
         self._clock = clock
@@ -166,7 +173,7 @@ class RpcServer:
             options=self._options.channel_options(),
             maximum_concurrent_rpcs=MAX_CALLS,
         )
-        predictions = PredictionServicer(self._predictions, self.calls, self._clock)
+        predictions = PredictionServicer(self._predictions, self._webhooks, self.calls, self._clock)
         add_PredictionServiceServicer_to_server(predictions, server)
         add_ModelServiceServicer_to_server(ModelServicer(self._models), server)
         edges = EdgeServicer(self._predictions, self.calls, self._clock)

@@ -21,10 +21,11 @@ from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
 
 from service.domain.errors import InvalidRequest, TailraceError
+from service.domain.public_text import MAX_ERROR_BYTES, public_text
 
 DOMAIN = "tailrace"
 DETAILS_KEY = "grpc-status-details-bin"
-MAX_MESSAGE_BYTES = 1024
+MAX_MESSAGE_BYTES = MAX_ERROR_BYTES
 MAX_VIOLATION_BYTES = 256
 MAX_VIOLATIONS_BYTES = 1536
 """All field violations together; those beyond are counted in the message only."""
@@ -78,16 +79,6 @@ def status_of(error: TailraceError) -> RpcStatus:
         packed.Pack(detail)
         rich.details.append(packed)
     return RpcStatus(code, message, ((DETAILS_KEY, rich.SerializeToString()),))
-
-
-def public_text(text: str, limit_bytes: int) -> str:
-    """Return `text` fit for a message: valid UTF-8, no NUL, cut between characters with "…"."""
-    data = text.replace("\0", "\ufffd").encode("utf-8", "replace")
-    if len(data) <= limit_bytes:
-        return data.decode("utf-8")
-    mark = "…"
-    kept = data[: limit_bytes - len(mark.encode())].decode("utf-8", "ignore")
-    return kept + mark
 
 
 def _bad_request(error: InvalidRequest) -> error_details_pb2.BadRequest:

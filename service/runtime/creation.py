@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 
 from service.domain.lifecycle import Prediction
 from service.domain.request import GenerationRequest
+from service.domain.webhook import Webhook
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +27,18 @@ class NewPrediction:
     """Whose it will be; empty for nobody's."""
     prediction_id: str = ""
     """The id it is to have; empty for one of ours."""
+    fresh_id: str = ""
+    """The id of a new prediction without `prediction_id`, names no earlier one; empty for one of ours."""
+    webhook: Webhook | None = None
 
     def body_hash(self) -> bytes:
         """Return a digest that two creates share only if they ask for the same.
 
-        Owner and chosen id are no part of it: they name a create, and are compared as names.
+        Owner and chosen id are no part of it: they name a create, and are compared as names. Nor is
+        a webhook's context: it is how its calls are written, not what is asked.
         """
-        body = (self.model, self.request, self.attached, self.cancel_after, sorted(self.labels))
+        told = self.webhook and (self.webhook.url, self.webhook.events)
+        body = (self.model, self.request, self.attached, self.cancel_after, sorted(self.labels), told)
         return hashlib.sha256(repr(body).encode("utf-8", "backslashreplace")).digest()
 
     def fits(self, earlier: Prediction) -> bool:
@@ -42,7 +48,7 @@ class NewPrediction:
     def record(self, now: datetime) -> Prediction:
         """Return the record before its first event."""
         return Prediction(
-            id=self.prediction_id or new_id(),
+            id=self.prediction_id or self.fresh_id or new_id(),
             model=self.model,
             request=self.request,
             created_at=now,
@@ -52,6 +58,7 @@ class NewPrediction:
             labels=self.labels,
             epoch=1,
             owner=self.owner,
+            webhook=self.webhook,
         )
 
 

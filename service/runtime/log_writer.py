@@ -1,8 +1,9 @@
 """The log writer: carries staged entries to the store, then shows them to readers.
 
 Log first, then publish (I5): one store call, so one transaction, takes everything that all
-predictions have staged since the last call. While it runs the engine goes on; what comes meanwhile
-is the next call. A store that cannot write is tried again: streams pause, nothing is lost.
+predictions have staged since the last call, and with an end the call of its webhook. While it runs
+the engine goes on; what comes meanwhile is the next call. A store that cannot write is tried again:
+streams pause, nothing is lost.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ import structlog
 from service.domain.errors import StoreUnavailable
 from service.domain.events import Entry
 from service.domain.lifecycle import Prediction
+from service.domain.webhook_delivery import Outgoing
 from service.ports.store import Append, Appended, PredictionLog
 from service.runtime.live import LivePrediction
+from service.runtime.webhooks import Webhooks
 
 log = structlog.get_logger()
 
@@ -39,10 +42,12 @@ class LogWriter:
         *,
         on_completed: Callable[[LivePrediction], None],
         on_fenced: Callable[[LivePrediction], None],
+        webhooks: Webhooks | None = None,
     ) -> None:
         self._store = store
         self._on_completed = on_completed
         self._on_fenced = on_fenced
+        self._webhooks = webhooks
         self._dirty: dict[str, LivePrediction] = {}
         self._writing: frozenset[str] = frozenset()
         self._work = asyncio.Event()
@@ -80,11 +85,16 @@ class LogWriter:
             written.set()
 
     async def _write(self, batch: list[tuple[LivePrediction, tuple[Entry, ...], Prediction]]) -> None:
-        appends = [Append(live.id, record.epoch, entries, record) for live, entries, record in batch]
+        appends = [
+            Append(live.id, record.epoch, entries, record, self._outgoing(live, entries, record))
+            for live, entries, record in batch
+        ]
         outcomes = await self._append(appends)
-        for (live, entries, record), outcome in zip(batch, outcomes, strict=True):
+        for (live, entries, record), append, outcome in zip(batch, appends, outcomes, strict=True):
             if outcome is Appended.OK:
                 live.publish(entries, record)
+                if record.webhook is not None and self._webhooks is not None:
+                    self._webhooks.published(live, entries, append.outgoing)
                 if record.status.terminal:
                     self._on_completed(live)
             else:
@@ -92,6 +102,15 @@ class LogWriter:
                     "append_refused", prediction_id=live.id, outcome=outcome.value, epoch=record.epoch
                 )
                 self._on_fenced(live)
+                if self._webhooks is not None:
+                    self._webhooks.let_go(live.id)
+
+    def _outgoing(
+        self, live: LivePrediction, entries: tuple[Entry, ...], record: Prediction
+    ) -> Outgoing | None:
+        if record.webhook is None or self._webhooks is None or not record.status.terminal:
+            return None
+        return self._webhooks.outgoing((*live.entries, *entries), record)
 
     async def _append(self, appends: list[Append]) -> tuple[Appended, ...]:
         while True:

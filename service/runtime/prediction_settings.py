@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from service.domain.events import FinishReason, Status
 from service.domain.lifecycle import Ending, Prediction
+from service.domain.webhook_target import PUBLIC_TARGETS, TargetPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,8 @@ class PredictionSettings:
     """How long an attached prediction without its caller waits for it to come back."""
     owner_limit: int = 50
     """Unfinished predictions of one owner."""
+    webhook_targets: TargetPolicy = PUBLIC_TARGETS
+    """Whom webhooks may call."""
 
     def time_limit(self, record: Prediction) -> tuple[datetime, Ending]:
         """Return when time alone ends a prediction, and how: its own deadline, or the run limit."""

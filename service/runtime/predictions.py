@@ -26,6 +26,7 @@ from service.domain.errors import (
 )
 from service.domain.events import Accepted, Entry, FinishReason, Status
 from service.domain.lifecycle import Ending, Prediction, advance
+from service.domain.webhook_target import check_webhook
 from service.ports.clock import Clock
 from service.ports.store import Created, Page, PredictionStore
 from service.runtime.creation import NewPrediction
@@ -37,6 +38,7 @@ from service.runtime.log_writer import LogWriter
 from service.runtime.owner_shares import OwnerShares
 from service.runtime.prediction_settings import PredictionSettings
 from service.runtime.timers import Timers
+from service.runtime.webhooks import Webhooks
 
 log = structlog.get_logger()
 
@@ -49,6 +51,7 @@ class Predictions:
         store: PredictionStore,
         clock: Clock,
         settings: PredictionSettings,
+        webhooks: Webhooks | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -58,7 +61,7 @@ class Predictions:
         self._timers = Timers()
         self._shares = OwnerShares(settings.owner_limit)
         self._idle = anyio.Event()
-        self.writer = LogWriter(store, on_completed=self._forget, on_fenced=self._fenced)
+        self.writer = LogWriter(store, on_completed=self._forget, on_fenced=self._fenced, webhooks=webhooks)
         self.draining = False
         self.stopping = False
 
@@ -101,6 +104,7 @@ class Predictions:
         if dispatcher is None:
             raise ModelNotFound(f"no model {new.model!r:.200} is served here")
         self._refuse_when_closed()
+        check_webhook(new.webhook, self._settings.webhook_targets)
         with self._shares.taking(new.owner) as share:
             created, live = await self._admit(dispatcher, new)
             share.kept = live is not None

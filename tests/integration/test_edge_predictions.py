@@ -1,5 +1,6 @@
 """Create, get and cancel over HTTP: the real edge on real sockets, a scripted service behind it."""
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
@@ -350,3 +351,49 @@ async def test_two_edges_in_one_process_share_nothing() -> None:
     async with edge_on(service) as one, run_edge(edge_settings(service.address)) as two:
         made = (await one.client.post("/v1/predictions", json=BODY)).json()
         assert (await two.client.get(f"/v1/predictions/{made['id']}")).json()["output"] == ["a"]
+
+
+async def test_a_webhook_is_passed_on_with_what_its_body_needs_and_echoed() -> None:
+    service = FakeService()
+    hook = {"webhook": "https://h.example/x", "webhook_events_filter": ["logs", "start"]}
+    async with edge_on(service) as edge:
+        members = (await edge.client.post("/v1/predictions", json={**BODY, **hook})).json()
+        (request,) = created(service)
+        assert members["id"] == request.prediction_id and len(members["id"]) == 26
+        assert {name: members[name] for name in hook} == hook
+        assert request.webhook.url == hook["webhook"]
+        assert json.loads(request.webhook.context) == {"urls": members["urls"], **hook}
+        (await service.created()).emit("a")
+        again = (await edge.client.get(members["urls"]["get"])).json()
+        assert {name: again[name] for name in hook} == hook
+
+
+async def test_without_a_webhook_the_service_chooses_the_id_and_nothing_is_echoed() -> None:
+    service = FakeService()
+    async with edge_on(service) as edge:
+        members = (await edge.client.post("/v1/predictions", json=BODY)).json()
+        (request,) = created(service)
+        assert not request.prediction_id and not request.HasField("webhook")
+        assert "webhook" not in members and "webhook_events_filter" not in members
+
+
+async def test_a_refused_url_is_a_fault_of_the_webhook_field() -> None:
+    service = FakeService()
+    violations = (("webhook.url", "must start with https://"),)
+    service.faults["CreatePrediction"].append(
+        Fault(grpc.StatusCode.INVALID_ARGUMENT, "INVALID_REQUEST", violations=violations)
+    )
+    async with edge_on(service) as edge:
+        answer = await edge.client.post("/v1/predictions", json={**BODY, "webhook": "http://h.example"})
+        assert answer.status_code == 422
+        (fault,) = answer.json()["invalid_fields"]
+        assert (fault["field"], fault["description"]) == ("webhook", "must start with https://")
+
+
+@pytest.mark.parametrize("prefix", ["/v1", ""])
+async def test_the_webhook_secret_is_given(prefix: str) -> None:
+    service = FakeService()
+    async with edge_on(service) as edge:
+        answer = await edge.client.get(f"{prefix}/webhooks/default/secret")
+        assert (answer.status_code, answer.json()) == (200, {"key": "whsec_" + "a" * 32})
+        assert answer.headers["cache-control"] == "no-store"

@@ -17,6 +17,8 @@ from service.domain import errors
 from service.domain.errors import InvalidRequest, QueueFull, TailraceError
 from service.domain.events import FinishReason, Log, Output, Started, Status, TokenLogprob, TopLogprob
 from service.domain.request import FieldViolation
+from service.domain.webhook import Webhook, WebhookEvent
+from service.domain.webhook_delivery import Delivery
 from service.rpc.server import ServerOptions
 from service.rpc.status import CODES
 from tests.support.rpc import failure, open_calls, predict_request, read_all, serving
@@ -399,3 +401,75 @@ async def test_any_metadata_a_client_can_send_is_taken():
             (line,) = await logged(lines)
             assert line["trace_id"] == "0af7651916cd43dd8448eb211c80319c"
             assert not {"authorization", "x-large"} & set(line)
+
+
+# --------------------------------------------------------------------------------------- webhooks
+
+
+async def test_a_webhook_is_taken_and_shown_without_its_context():
+    with anyio.fail_after(10):
+        async with serving() as rpc:
+            hook = pb.Webhook(url="https://h.example/x", events=[pb.WEBHOOK_EVENT_LOGS], context='{"a":1}')
+            request = predict_request()
+            made = await rpc.predictions.CreatePrediction(
+                spb.CreatePredictionRequest(
+                    model=request.model, generation=request.generation, webhook=hook, prediction_id="mine"
+                )
+            )
+            new = rpc.runtime.created[0]
+            assert new.webhook == Webhook(hook.url, (WebhookEvent.LOGS,), hook.context)
+            assert new.prediction_id == "mine"
+            hook.context = ""
+            assert made.webhook == hook
+            assert not (await rpc.predictions.CreatePrediction(create_request())).HasField("webhook")
+
+
+def create_request(**fields: object) -> spb.CreatePredictionRequest:
+    request = predict_request()
+    return spb.CreatePredictionRequest(model=request.model, generation=request.generation, **fields)
+
+
+@pytest.mark.parametrize(
+    ("hook", "field"),
+    [
+        (pb.Webhook(url="https://h", events=[99]), "webhook.events"),
+        (pb.Webhook(url="https://h", events=[pb.WEBHOOK_EVENT_UNSPECIFIED]), "webhook.events"),
+        (pb.Webhook(url="https://h", context="x" * 65_537), "webhook.context"),
+    ],
+)
+async def test_a_faulty_webhook_is_named(hook: pb.Webhook, field: str):
+    with anyio.fail_after(10):
+        async with serving() as rpc:
+            failed = await failure(rpc.predictions.CreatePrediction(create_request(webhook=hook)))
+            assert failed.code is grpc.StatusCode.INVALID_ARGUMENT and failed.bad is not None
+            assert [violation.field for violation in failed.bad.field_violations] == [field]
+
+
+async def test_calls_are_listed_for_one_prediction_or_as_dead_letters():
+    with anyio.fail_after(10):
+        async with serving() as rpc:
+            now = datetime.now(UTC)
+            await rpc.predictions.CreatePrediction(create_request())
+            dead = Delivery(
+                "msg_p0_completed_4", "p0", WebhookEvent.COMPLETED, "https://h", now, None,
+                attempts=7, given_up=True, last_status=500, last_error="no", attempted_at=now,
+            )  # fmt: skip
+            waiting = Delivery("msg_p1_completed_4", "p1", WebhookEvent.COMPLETED, "https://h", now, now)
+            rpc.webhooks.made += [dead, waiting]
+            ask = rpc.predictions.ListWebhookDeliveries
+            (found,) = (await ask(spb.ListWebhookDeliveriesRequest(prediction_id="p0"))).deliveries
+            assert (found.id, found.prediction_id, found.event) == (dead.id, "p0", pb.WEBHOOK_EVENT_COMPLETED)
+            assert (found.attempts, found.given_up, found.delivered) == (7, True, False)
+            assert (found.last_status, found.last_error) == (500, "no")
+            assert found.attempt_time.ToDatetime(UTC) == found.create_time.ToDatetime(UTC) == now
+            assert not found.HasField("next_time")
+            assert list((await ask(spb.ListWebhookDeliveriesRequest())).deliveries) == [found]
+            unknown = await failure(ask(spb.ListWebhookDeliveriesRequest(prediction_id="nope")))
+            assert unknown.reason == "PREDICTION_NOT_FOUND"
+
+
+async def test_the_secret_is_told():
+    with anyio.fail_after(10):
+        async with serving() as rpc:
+            answer = await rpc.predictions.GetWebhookSecret(spb.GetWebhookSecretRequest())
+            assert answer.key == rpc.webhooks.key

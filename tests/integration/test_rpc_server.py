@@ -19,7 +19,7 @@ from service.adapters.system_clock import SystemClock
 from service.domain.events import FinishReason, Status
 from service.rpc.server import CannotListen, RpcServer, ServerOptions
 from service.runtime.models import ModelState
-from tests.support.fake_runtime import FakeModels, FakePredictions
+from tests.support.fake_runtime import FakeModels, FakePredictions, FakeWebhooks
 from tests.support.rpc import Rpc, failure, open_calls, predict_request, read_all, serving
 
 pytestmark = pytest.mark.anyio
@@ -56,7 +56,7 @@ async def test_nothing_is_serving_before_a_model_was_loaded():
     with anyio.fail_after(10):
         models = FakeModels()
         models.state = ModelState.LOADING
-        server = RpcServer(FakePredictions(), models, SystemClock(), ServerOptions(port=0))
+        server = RpcServer(FakePredictions(), FakeWebhooks(), models, SystemClock(), ServerOptions(port=0))
         async with anyio.create_task_group() as tasks:
             port = await tasks.start(server.run)
             async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
@@ -153,7 +153,7 @@ async def test_a_port_in_use_is_a_clear_error():
     with anyio.fail_after(10):
         async with serving() as rpc:
             options = ServerOptions(port=rpc.port)
-            second = RpcServer(FakePredictions(), FakeModels(), SystemClock(), options)
+            second = RpcServer(FakePredictions(), FakeWebhooks(), FakeModels(), SystemClock(), options)
             with pytest.raises(CannotListen, match=f"127.0.0.1:{rpc.port}"):
                 await second.run()
 

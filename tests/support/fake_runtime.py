@@ -24,6 +24,7 @@ from service.domain.errors import (
 from service.domain.events import Accepted, Completed, Entry, Event, FinishReason, Log, Output, Status
 from service.domain.lifecycle import Prediction, advance, lasting_labels
 from service.domain.request import FieldViolation, Prompt, check
+from service.domain.webhook_delivery import Delivery
 from service.ports.engine import EngineInfo
 from service.ports.store import Created, Page
 from service.runtime.creation import NewPrediction
@@ -89,7 +90,7 @@ class FakePredictions:
                     raise IdConflict("the request id was used with another body")
                 return Created(record, fresh=False)
         self.created.append(new)
-        prediction_id = new.prediction_id or f"p{len(self.records)}"
+        prediction_id = new.prediction_id or new.fresh_id or f"p{len(self.records)}"
         self.records[prediction_id] = Prediction(
             id=prediction_id,
             model=new.model,
@@ -99,6 +100,7 @@ class FakePredictions:
             request_id=new.request_id,
             labels=new.labels,
             owner=new.owner,
+            webhook=new.webhook,
         )
         self.logs[prediction_id] = []
         self.append(prediction_id, Accepted(datetime.now(UTC)))
@@ -215,6 +217,25 @@ class FakePredictions:
     def _maybe_refuse(self) -> None:
         if self.refuse is not None:
             raise self.refuse
+
+
+class FakeWebhooks:
+    """Stands in for `service.runtime.webhooks.Webhooks`."""
+
+    key = "whsec_" + "a" * 32
+
+    def __init__(self) -> None:
+        self.made: list[Delivery] = []
+        self.asked_for: list[str] = []
+
+    async def deliveries(self, prediction_id: str, limit: int) -> tuple[Delivery, ...]:
+        """List one prediction's."""
+        return tuple(d for d in reversed(self.made) if d.prediction_id == prediction_id)[:limit]
+
+    async def given_up(self, limit: int, *, owner: str = "") -> tuple[Delivery, ...]:
+        """List the dead ones; `asked_for` keeps for whom."""
+        self.asked_for.append(owner)
+        return tuple(d for d in reversed(self.made) if d.given_up)[:limit]
 
 
 class FakeModels:

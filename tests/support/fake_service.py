@@ -89,7 +89,11 @@ class FakePrediction:
 
     def __init__(self, request: prediction_service_pb2.CreatePredictionRequest, number: int) -> None:
         self.request = request
-        self.id = request.prediction_id or f"{number:026d}".replace("0", "a").replace("1", "b")[:26]
+        self.id = (
+            request.prediction_id
+            or request.fresh_id
+            or f"{number:026d}".replace("0", "a").replace("1", "b")[:26]
+        )
         self.log: list[prediction_pb2.PredictionEvent] = []
         self.data_removed = False
         self._changed = anyio.Event()
@@ -150,6 +154,9 @@ class FakePrediction:
             owner=self.request.owner,
         )
         record.create_time.FromDatetime(EPOCH)
+        if self.request.HasField("webhook"):
+            record.webhook.CopyFrom(self.request.webhook)
+            record.webhook.context = ""
         if self.request.HasField("cancel_after"):
             record.deadline.FromDatetime(EPOCH + self.request.cancel_after.ToTimedelta())
         for event in self.log:
@@ -202,6 +209,7 @@ class FakeService:
     predictions: dict[str, FakePrediction] = field(default_factory=dict)
     calls: list[tuple[str, object, dict[str, str]]] = field(default_factory=list)
     faults: dict[str, deque[Fault]] = field(default_factory=lambda: defaultdict(deque))
+    deliveries: list[prediction_service_pb2.WebhookDelivery] = field(default_factory=list)
     open_readers: int = 0
     sent_events: int = 0
     port: int = 0
@@ -351,6 +359,22 @@ class _Predictions(prediction_service_pb2_grpc.PredictionServiceServicer):
         found.finish(prediction_pb2.STATUS_CANCELED)
         return found.record()
 
+    async def ListWebhookDeliveries(
+        self,
+        request: prediction_service_pb2.ListWebhookDeliveriesRequest,
+        context: grpc.aio.ServicerContext,
+    ) -> prediction_service_pb2.ListWebhookDeliveriesResponse:
+        await self._service.note("ListWebhookDeliveries", request, context)
+        if request.prediction_id:
+            await self._service.find(request.prediction_id, context, request.owner)
+        return prediction_service_pb2.ListWebhookDeliveriesResponse(deliveries=self._service.deliveries)
+
+    async def GetWebhookSecret(
+        self, request: prediction_service_pb2.GetWebhookSecretRequest, context: grpc.aio.ServicerContext
+    ) -> prediction_service_pb2.GetWebhookSecretResponse:
+        await self._service.note("GetWebhookSecret", request, context)
+        return prediction_service_pb2.GetWebhookSecretResponse(key="whsec_" + "a" * 32)
+
     async def StreamPrediction(  # type: ignore[override]  # written by context.write, not yielded
         self, request: prediction_service_pb2.StreamPredictionRequest, context: grpc.aio.ServicerContext
     ) -> None:
@@ -389,7 +413,9 @@ class _Predictions(prediction_service_pb2_grpc.PredictionServiceServicer):
 def _body(request: prediction_service_pb2.CreatePredictionRequest) -> object:
     copy = prediction_service_pb2.CreatePredictionRequest()
     copy.CopyFrom(request)
-    copy.request_id = ""
+    copy.request_id = copy.fresh_id = copy.webhook.context = ""
+    if not request.HasField("webhook"):
+        copy.ClearField("webhook")
     return copy
 
 

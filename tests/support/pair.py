@@ -17,6 +17,8 @@ from protos.tailrace.v1.model_service_pb2 import GetModelRequest
 from tests.support.processes import Edge, Service, Stubs, client, running_edge, running_service
 
 MODEL = Service.MODEL
+LOOPBACK_WEBHOOKS = {"webhook_allow_http": "1", "webhook_allow_private": "1"}
+"""Settings of a service that may call receivers on this machine."""
 LIMIT_S = 30
 """Safety net of one test on a pair that runs already."""
 

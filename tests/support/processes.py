@@ -117,6 +117,7 @@ class Service(ServerProcess):
         defaults = {
             "SERVICE_ENGINE": "scripted",
             "SERVICE_STORE_PATH": str(folder / "tailrace.db"),
+            "SERVICE_WEBHOOK_SECRET_FILE": str(folder / "webhook_secret"),
             "SERVICE_DRAIN": "5",
             "SERVICE_ENGINE_CONTEXT_TOKENS": "200000",
         }

@@ -19,7 +19,7 @@ from protos.tailrace.v1.model_service_pb2_grpc import ModelServiceStub
 from protos.tailrace.v1.prediction_service_pb2_grpc import PredictionServiceStub
 from service.adapters.system_clock import SystemClock
 from service.rpc.server import RpcServer, ServerOptions
-from tests.support.fake_runtime import FakeModels, FakePredictions
+from tests.support.fake_runtime import FakeModels, FakePredictions, FakeWebhooks
 
 # Small windows: a client that does not read then blocks the server after 64 KiB, not 4 MiB.
 SMALL_WINDOWS = (("grpc.http2.bdp_probe", 0),)
@@ -31,6 +31,7 @@ class Rpc:
 
     server: RpcServer
     runtime: FakePredictions
+    webhooks: FakeWebhooks
     models: FakeModels
     channel: grpc.aio.Channel
     port: int
@@ -59,10 +60,10 @@ async def serving(
     options: ServerOptions | None = None, channel_options: Sequence[tuple[str, int]] = SMALL_WINDOWS
 ) -> AsyncGenerator[Rpc, None]:
     """Serve on a free port until the block ends."""
-    runtime, models = FakePredictions(), FakeModels()
+    runtime, models, webhooks = FakePredictions(), FakeModels(), FakeWebhooks()
     options = options or ServerOptions(port=0)
     # The fakes have the runtime's methods; they are no subclasses, so that nothing real is inherited.
-    server = RpcServer(runtime, models, SystemClock(), options)  # type: ignore[arg-type]
+    server = RpcServer(runtime, webhooks, models, SystemClock(), options)  # type: ignore[arg-type]
     stopped = anyio.Event()
     async with anyio.create_task_group() as tasks:
 
@@ -73,7 +74,7 @@ async def serving(
         port = await tasks.start(run)
         target = options.host if options.host.startswith("unix:") else f"127.0.0.1:{port}"
         async with grpc.aio.insecure_channel(target, options=channel_options) as channel:
-            yield Rpc(server, runtime, models, channel, port, stopped)
+            yield Rpc(server, runtime, webhooks, models, channel, port, stopped)
         tasks.cancel_scope.cancel()
 
 

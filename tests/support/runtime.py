@@ -20,6 +20,7 @@ from service.runtime.dispatcher import Dispatcher, DispatcherSettings
 from service.runtime.models import Models
 from service.runtime.prediction_settings import PredictionSettings
 from service.runtime.predictions import Predictions
+from service.runtime.webhooks import Webhooks
 from tests.support.manual_host import ManualHost
 
 MODEL = "test/model"
@@ -59,19 +60,22 @@ async def running(
     queue_limit: int = 100,
     claim_limit: int = 3,
     settings: PredictionSettings | None = None,
+    webhooks: Webhooks | None = None,
 ) -> AsyncGenerator[Runtime, None]:
     """Run a runtime until the block ends, as a process that is killed would."""
     store = store or MemoryStore()
     host = host or ManualHost()
     clock = SystemClock()
     predictions = Predictions(
-        store, clock, settings or PredictionSettings(attach_grace=timedelta(seconds=0.05))
+        store, clock, settings or PredictionSettings(attach_grace=timedelta(seconds=0.05)), webhooks
     )
     limits = DispatcherSettings(queue_limit=queue_limit, claim_limit=claim_limit)
     dispatcher = Dispatcher(MODEL, host, store, predictions.writer, clock, limits)
     dispatchers = {MODEL: dispatcher}
     predictions.serve(dispatchers)
     async with anyio.create_task_group() as tasks:
+        if webhooks is not None:
+            await tasks.start(webhooks.run)
         tasks.start_soon(dispatcher.run)
         tasks.start_soon(predictions.run)
         try:

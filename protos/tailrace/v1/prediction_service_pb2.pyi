@@ -130,6 +130,7 @@ class CreatePredictionRequest(_message.Message):
     OWNER_FIELD_NUMBER: _builtins.int
     WEBHOOK_FIELD_NUMBER: _builtins.int
     PREDICTION_ID_FIELD_NUMBER: _builtins.int
+    FRESH_ID_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     request_id: _builtins.str
     attached: _builtins.bool
@@ -140,6 +141,10 @@ class CreatePredictionRequest(_message.Message):
     prediction_id: _builtins.str
     """The id it is to have: 1 to 64 of a-z, 0-9 and hyphens. Absent: one of the service's. An id that
     is taken counts like a `request_id` seen before: the same body names the same prediction.
+    """
+    fresh_id: _builtins.str
+    """The id to give to a new prediction when `prediction_id` is absent, in the same form. Unlike that it
+    is no name of the create: a repeat under the same `request_id` may come with another.
     """
     @_builtins.property
     def generation(self) -> _prediction_pb2.GenerationRequest: ...
@@ -161,10 +166,11 @@ class CreatePredictionRequest(_message.Message):
         owner: _builtins.str = ...,
         webhook: _prediction_pb2.Webhook | None = ...,
         prediction_id: _builtins.str = ...,
+        fresh_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cancel_after", b"cancel_after", "generation", b"generation", "webhook", b"webhook"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attached", b"attached", "cancel_after", b"cancel_after", "generation", b"generation", "labels", b"labels", "model", b"model", "owner", b"owner", "prediction_id", b"prediction_id", "request_id", b"request_id", "webhook", b"webhook"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attached", b"attached", "cancel_after", b"cancel_after", "fresh_id", b"fresh_id", "generation", b"generation", "labels", b"labels", "model", b"model", "owner", b"owner", "prediction_id", b"prediction_id", "request_id", b"request_id", "webhook", b"webhook"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -346,6 +352,9 @@ class ListWebhookDeliveriesRequest(_message.Message):
     prediction_id: _builtins.str
     """The prediction whose calls are listed. Empty: the calls that were given up, of all."""
     owner: _builtins.str
+    """Act for this owner: predictions of others do not exist for the call. Empty: for everybody, which
+    is for trusted callers. At most 128 printable ASCII characters.
+    """
     page_size: _builtins.int
     """1 to 1000. 0: 100."""
     def __init__(
@@ -455,6 +464,7 @@ class GetWebhookSecretRequest(_message.Message):
 
     OWNER_FIELD_NUMBER: _builtins.int
     owner: _builtins.str
+    """Who asks; the secret is the same for all."""
     def __init__(
         self,
         *,

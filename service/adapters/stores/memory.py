@@ -26,6 +26,7 @@ from service.adapters.stores.page_token import decode_token, encode_token
 from service.domain.errors import CursorExpired, PredictionNotFound, StoreUnavailable
 from service.domain.events import Entry
 from service.domain.lifecycle import Prediction, lasting_labels
+from service.domain.webhook_delivery import Delivery
 from service.ports.store import Append, Appended, Created, Page
 
 
@@ -52,6 +53,8 @@ class MemoryStore:
         """(owner, request id) → prediction ids in order of arrival: it may be used again after its life."""
         self._order: list[tuple[datetime, str]] = []
         """(created_at, id), ascending."""
+        self._deliveries: dict[str, Delivery] = {}
+        self._bodies: dict[str, bytes] = {}
 
     async def __aenter__(self) -> Self:
         return self
@@ -109,6 +112,10 @@ class MemoryStore:
                 log = self._logs[append.prediction_id]
                 log.entries.extend(append.entries)
                 log.record = _moved_on(log.record, append.record)
+                if append.outgoing is not None:
+                    delivery = append.outgoing.delivery
+                    self._deliveries[delivery.id] = delivery
+                    self._bodies[delivery.id] = append.outgoing.body
         return tuple(answers)
 
     async def read(self, prediction_id: str, after: int, limit: int) -> tuple[Entry, ...]:
@@ -163,10 +170,51 @@ class MemoryStore:
             lost += not log.record.data_removed
             log.entries.clear()
             labels = lasting_labels(log.record.labels)
-            log.record = replace(log.record, request=None, labels=labels, data_removed=True)
+            webhook = log.record.webhook and replace(log.record.webhook, context="")
+            log.record = replace(log.record, request=None, labels=labels, data_removed=True, webhook=webhook)
         for log in list(self._completed_before(records_before)):
             self._forget(log.record)
+        for delivery in list(self._deliveries.values()):
+            if delivery.settled and delivery.created_at < records_before:
+                del self._deliveries[delivery.id]
         return lost
+
+    async def pending(self, limit: int) -> tuple[Delivery, ...]:
+        """See `WebhookOutbox`."""
+        check_limit(limit)
+        due = [(d.next_at, number, d) for number, d in enumerate(self._deliveries.values()) if d.next_at]
+        return tuple(delivery for _, _, delivery in sorted(due, key=lambda item: item[:2])[:limit])
+
+    async def body(self, delivery_id: str) -> bytes | None:
+        """See `WebhookOutbox`."""
+        return self._bodies.get(delivery_id)
+
+    async def update(self, delivery: Delivery) -> None:
+        """See `WebhookOutbox`."""
+        if delivery.id in self._deliveries:
+            self._deliveries[delivery.id] = delivery
+            if delivery.settled:
+                self._bodies.pop(delivery.id, None)
+
+    async def deliveries(self, prediction_id: str, limit: int) -> tuple[Delivery, ...]:
+        """See `WebhookOutbox`."""
+        return self._newest([d for d in self._deliveries.values() if d.prediction_id == prediction_id], limit)
+
+    async def given_up(self, limit: int, *, owner: str = "") -> tuple[Delivery, ...]:
+        """See `WebhookOutbox`."""
+        dead = [d for d in self._deliveries.values() if d.given_up]
+        return self._newest([d for d in dead if not owner or self._owner(d) == owner], limit)
+
+    def _owner(self, delivery: Delivery) -> str:
+        log = self._logs.get(delivery.prediction_id)
+        return log.record.owner if log else ""
+
+    @staticmethod
+    def _newest(found: Sequence[Delivery], limit: int) -> tuple[Delivery, ...]:
+        check_limit(limit)
+        numbered = [(delivery.created_at, number, delivery) for number, delivery in enumerate(found)]
+        numbered.sort(key=lambda item: item[:2], reverse=True)
+        return tuple(delivery for _, _, delivery in numbered[:limit])
 
     def _get_log(self, prediction_id: str) -> _Log:
         log = self._logs.get(prediction_id)

@@ -22,14 +22,17 @@ from service.adapters.stores.sqlite_codec import (
     decode_entries,
     decode_labels,
     decode_outcome,
+    decode_webhook,
     encode_event,
     encode_labels,
     encode_outcome,
+    encode_webhook,
     from_us,
     from_us_or_none,
     to_us,
     to_us_or_none,
 )
+from service.adapters.stores.sqlite_outbox import decode_delivery, encode_delivery
 from service.adapters.stores.sqlite_request_codec import decode_request, encode_request
 from service.adapters.stores.sqlite_schema import open_database
 from service.adapters.stores.sqlite_tables import (
@@ -42,6 +45,7 @@ from service.adapters.stores.sqlite_tables import (
 from service.adapters.stores.sqlite_thread import SqliteThread
 from service.domain.events import Entry, Output, Status, Usage
 from service.domain.lifecycle import Prediction, advance, lasting_labels
+from service.domain.webhook_delivery import Delivery
 from service.ports.store import Append, Appended, Created, Page
 
 EXPIRE_PIECE = 16
@@ -146,6 +150,35 @@ class SqliteStore:
             total += lost
         return total
 
+    async def pending(self, limit: int) -> tuple[Delivery, ...]:
+        """See `WebhookOutbox`."""
+        check_limit(limit)
+        rows = await self._thread.call(lambda tables: tables.outbox.pending(limit), writes=False)
+        return tuple([decode_delivery(row) for row in rows])
+
+    async def body(self, delivery_id: str) -> bytes | None:
+        """See `WebhookOutbox`."""
+        return await self._thread.call(lambda tables: tables.outbox.body(delivery_id), writes=False)
+
+    async def update(self, delivery: Delivery) -> None:
+        """See `WebhookOutbox`."""
+        row = encode_delivery(delivery)
+        await self._thread.call(lambda tables: tables.outbox.update(row), writes=True)
+
+    async def deliveries(self, prediction_id: str, limit: int) -> tuple[Delivery, ...]:
+        """See `WebhookOutbox`."""
+        check_limit(limit)
+        rows = await self._thread.call(
+            lambda tables: tables.outbox.of_prediction(prediction_id, limit), writes=False
+        )
+        return tuple([decode_delivery(row) for row in rows])
+
+    async def given_up(self, limit: int, *, owner: str = "") -> tuple[Delivery, ...]:
+        """See `WebhookOutbox`."""
+        check_limit(limit)
+        rows = await self._thread.call(lambda tables: tables.outbox.given_up(limit, owner), writes=False)
+        return tuple([decode_delivery(row) for row in rows])
+
 
 def _encode_new(prediction: Prediction, body_hash: bytes, accepted: bytes) -> NewLog:
     request = prediction.request
@@ -165,12 +198,14 @@ def _encode_new(prediction: Prediction, body_hash: bytes, accepted: bytes) -> Ne
         request=None if request is None else encode_request(request),
         labels=encode_labels(prediction.labels),
         lasting_labels=None if lasting == prediction.labels else encode_labels(lasting),
+        webhook=None if prediction.webhook is None else encode_webhook(prediction.webhook),
+        webhook_context=None if prediction.webhook is None else prediction.webhook.context,
         accepted=accepted,
     )
 
 
 def _encode_append(append: Append) -> LogWrite:
-    record = append.record
+    record, outgoing = append.record, append.outgoing
     return LogWrite(
         append.prediction_id,
         append.epoch,
@@ -180,6 +215,7 @@ def _encode_append(append: Append) -> LogWrite:
         record.last_sequence,
         None if _only_output(append) else _encode_outcome(record),
         to_us_or_none(record.completed_at),
+        None if outgoing is None else (encode_delivery(outgoing.delivery), outgoing.body),
     )
 
 
@@ -188,6 +224,8 @@ def _only_output(append: Append) -> bool:
 
     The row is the dear half of an append. What it lacks is folded from the entries when it is read.
     """
+    if append.outgoing is not None:
+        return False
     tokens = 0
     for entry in append.entries:
         if not isinstance(entry.event, Output):
@@ -221,6 +259,7 @@ def _decode_record(stored: StoredRecord) -> Prediction:
 def _decode_row(row: RecordRow) -> Prediction:
     (id_, model, request_id, created_us, deadline_us, attached, status, epoch, last_sequence) = row[:9]
     (payload, completed_us, data_removed, owner, request, labels) = row[9:15]
+    (webhook, context) = row[16:]
     outcome = decode_outcome(payload)
     return Prediction(
         id=id_,
@@ -243,6 +282,7 @@ def _decode_row(row: RecordRow) -> Prediction:
         last_sequence=last_sequence,
         data_removed=bool(data_removed),
         owner=owner,
+        webhook=None if webhook is None else decode_webhook(webhook, context or ""),
     )
 
 

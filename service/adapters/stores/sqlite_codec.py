@@ -30,6 +30,7 @@ from service.domain.events import (
     TopLogprob,
     Usage,
 )
+from service.domain.webhook import Webhook, WebhookEvent
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -113,10 +114,16 @@ class Outcome(Struct, array_like=True, frozen=True, gc=False):
     error: str = ""
 
 
+class _Webhook(Struct, array_like=True, frozen=True, gc=False):
+    url: str
+    events: tuple[WebhookEvent, ...] = ()
+
+
 _StoredEvent = _Accepted | _Started | _Output | _Log | _Completed
 _encode = Encoder().encode
 _decode_events = Decoder(list[_StoredEvent]).decode
 _decode_outcome = Decoder(Outcome).decode
+_decode_webhook = Decoder(_Webhook).decode
 _decode_labels = Decoder(tuple[tuple[str, str], ...]).decode
 
 
@@ -155,6 +162,17 @@ def encode_labels(labels: tuple[tuple[str, str], ...]) -> bytes:
 def decode_labels(payload: bytes) -> tuple[tuple[str, str], ...]:
     """Return the labels of a payload."""
     return _decode_labels(payload)
+
+
+def encode_webhook(webhook: Webhook) -> bytes:
+    """Return the payload of a webhook, without its context."""
+    return _encode(_Webhook(webhook.url, webhook.events))
+
+
+def decode_webhook(payload: bytes, context: str) -> Webhook:
+    """Return the webhook of a payload."""
+    row = _decode_webhook(payload)
+    return Webhook(row.url, row.events, context)
 
 
 def encode_outcome(outcome: Outcome) -> bytes:

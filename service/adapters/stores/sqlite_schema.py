@@ -27,6 +27,7 @@ _VERSION_1 = (
     """CREATE TABLE predictions (
         pk INTEGER PRIMARY KEY,
         id TEXT NOT NULL UNIQUE,
+        owner TEXT NOT NULL,
         model TEXT NOT NULL,
         request_id TEXT NOT NULL,
         body_hash BLOB NOT NULL,
@@ -44,7 +45,11 @@ _VERSION_1 = (
     """CREATE TABLE inputs (
         prediction INTEGER PRIMARY KEY,
         request BLOB,
-        labels BLOB NOT NULL
+        labels BLOB NOT NULL,
+        -- The labels that stay when the data goes; NULL where all do.
+        lasting_labels BLOB,
+        webhook BLOB,
+        webhook_context TEXT
     )""",
     """CREATE TABLE events (
         prediction INTEGER NOT NULL,
@@ -52,25 +57,38 @@ _VERSION_1 = (
         payload BLOB NOT NULL,
         PRIMARY KEY (prediction, sequence)
     ) WITHOUT ROWID""",
-    "CREATE INDEX by_request_id ON predictions (request_id) WHERE request_id != ''",
+    "CREATE INDEX by_request_id ON predictions (owner, request_id) WHERE request_id != ''",
+    "CREATE INDEX by_owner ON predictions (owner, created_us, id) WHERE owner != ''",
     "CREATE INDEX by_creation ON predictions (created_us, id)",
     "CREATE INDEX unfinished ON predictions (created_us, id) WHERE completed_us IS NULL",
     "CREATE INDEX by_completion ON predictions (completed_us) WHERE completed_us IS NOT NULL",
     """CREATE INDEX with_data ON predictions (completed_us)
         WHERE completed_us IS NOT NULL AND data_removed = 0""",
+    """CREATE TABLE deliveries (
+        pk INTEGER PRIMARY KEY,
+        id TEXT NOT NULL UNIQUE,
+        prediction TEXT NOT NULL,
+        event TEXT NOT NULL,
+        url TEXT NOT NULL,
+        created_us INTEGER NOT NULL,
+        next_us INTEGER,
+        attempts INTEGER NOT NULL,
+        delivered INTEGER NOT NULL,
+        given_up INTEGER NOT NULL,
+        last_status INTEGER NOT NULL,
+        last_error TEXT NOT NULL,
+        attempted_us INTEGER
+    )""",
+    # As with `inputs`: each attempt rewrites its delivery's row, and the body never changes.
+    "CREATE TABLE bodies (delivery INTEGER PRIMARY KEY, body BLOB NOT NULL)",
+    "CREATE INDEX due ON deliveries (next_us) WHERE next_us IS NOT NULL",
+    "CREATE INDEX of_prediction ON deliveries (prediction)",
+    "CREATE INDEX by_failure ON deliveries (created_us) WHERE given_up = 1",
+    "CREATE INDEX settled ON deliveries (created_us) WHERE next_us IS NULL",
     f"PRAGMA application_id = {APPLICATION_ID}",
 )
 
-_VERSION_2 = (
-    "ALTER TABLE predictions ADD COLUMN owner TEXT NOT NULL DEFAULT ''",
-    # The labels that stay when the data goes; NULL where all do.
-    "ALTER TABLE inputs ADD COLUMN lasting_labels BLOB",
-    "DROP INDEX by_request_id",
-    "CREATE INDEX by_request_id ON predictions (owner, request_id) WHERE request_id != ''",
-    "CREATE INDEX by_owner ON predictions (owner, created_us, id) WHERE owner != ''",
-)
-
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_VERSION_1, _VERSION_2)
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_VERSION_1,)
 """Statements that lead from each schema version to the next; the file's version counts them."""
 
 

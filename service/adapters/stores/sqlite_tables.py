@@ -14,6 +14,7 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from service.adapters.stores.log_rules import REQUEST_ID_LIFE, Head, judge, judge_repeat
+from service.adapters.stores.sqlite_outbox import DeliveryRow, OutboxTables
 from service.domain.errors import CursorExpired, PredictionNotFound
 from service.ports.store import Appended
 
@@ -22,13 +23,14 @@ _MAX_HEADS = 4096
 """Far above the predictions open at once; when full, all heads are forgotten and looked up again."""
 _RECORDS = """
     SELECT id, model, request_id, created_us, deadline_us, attached, status, epoch, last_sequence,
-        outcome, completed_us, data_removed, owner, request, labels, pk
+        outcome, completed_us, data_removed, owner, request, labels, pk, webhook, webhook_context
     FROM predictions LEFT JOIN inputs ON prediction = pk"""
 _BEFORE_ALL_PAGES = (2**63 - 1, "")
 
 RecordRow = tuple[
-    str, str, str, int, int | None, int, str, int, int, bytes, int | None, int, str, bytes | None, bytes, int
-]
+    str, str, str, int, int | None, int, str, int, int, bytes, int | None, int, str, bytes | None, bytes, int,
+    bytes | None, str | None,
+]  # fmt: skip
 """The columns of `_RECORDS`."""
 
 
@@ -59,6 +61,8 @@ class NewLog:
     labels: bytes
     lasting_labels: bytes | None
     """None where all labels stay."""
+    webhook: bytes | None
+    webhook_context: str | None
     accepted: bytes
 
 
@@ -74,6 +78,7 @@ class LogWrite(NamedTuple):
     outcome: bytes | None
     """None when the record's row stays as it is: the entries tell the rest (see `StoredRecord`)."""
     completed_us: int | None
+    outgoing: tuple[DeliveryRow, bytes] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +98,14 @@ class SqliteTables:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._db = connection
+        self._outbox = OutboxTables(connection)
         self._heads: dict[str, tuple[int, Head]] = {}
         """Row key and head of open logs, equal to what the database holds."""
+
+    @property
+    def outbox(self) -> OutboxTables:
+        """The deliveries, in the same transactions."""
+        return self._outbox
 
     def begin(self) -> None:
         """Open a transaction."""
@@ -129,8 +140,9 @@ class SqliteTables:
         )
         pk = cursor.lastrowid
         self._db.execute(
-            "INSERT INTO inputs (prediction, request, labels, lasting_labels) VALUES (?, ?, ?, ?)",
-            (pk, new.request, new.labels, new.lasting_labels),
+            "INSERT INTO inputs (prediction, request, labels, lasting_labels, webhook, webhook_context)"
+            " VALUES (?, ?, ?, ?, ?, ?)",
+            (pk, new.request, new.labels, new.lasting_labels, new.webhook, new.webhook_context),
         )
         self._db.execute("INSERT INTO events VALUES (?, 1, ?)", (pk, new.accepted))
         return None
@@ -169,6 +181,7 @@ class SqliteTables:
         events: list[tuple[int, int, bytes]] = []
         moved: list[tuple[str, int, bytes, int]] = []
         ended: list[tuple[int | None, int]] = []
+        outgoing: list[tuple[DeliveryRow, bytes]] = []
         for write in writes:
             found = heads.get(write.prediction_id) or self._find_head(write.prediction_id)
             answer = judge(found and found[1], write.epoch, write.before)
@@ -182,6 +195,8 @@ class SqliteTables:
             closed = write.completed_us is not None
             if closed:
                 ended.append((write.completed_us, pk))
+            if write.outgoing is not None:
+                outgoing.append(write.outgoing)
             heads[write.prediction_id] = pk, Head(write.epoch, write.last_sequence, closed)
         self._db.executemany("INSERT INTO events VALUES (?, ?, ?)", events)
         if moved:
@@ -190,6 +205,8 @@ class SqliteTables:
             )
         if ended:  # a statement of its own, as completed_us is in three indexes
             self._db.executemany("UPDATE predictions SET completed_us = ? WHERE pk = ?", ended)
+        for row, body in outgoing:
+            self._outbox.insert(row, body)
         self._remember(heads)
         return tuple(answers)
 
@@ -229,7 +246,10 @@ class SqliteTables:
         return [self._whole(row) for row in rows.fetchall()]
 
     def expire(self, data_before_us: int, records_before_us: int, limit: int) -> tuple[int, int]:
-        """Clear at most `limit` predictions; return how many, and how many of them lost their data."""
+        """Clear at most `limit` predictions and as many deliveries.
+
+        Returns how many of either, and how many predictions lost their data.
+        """
         gone = self._db.execute(
             "SELECT pk, data_removed FROM predictions WHERE completed_us < ? LIMIT ?",
             (records_before_us, limit),
@@ -244,13 +264,14 @@ class SqliteTables:
         ).fetchall()
         self._db.executemany("DELETE FROM events WHERE prediction = ?", bare)
         self._db.executemany(
-            "UPDATE inputs SET request = NULL, labels = coalesce(lasting_labels, labels),"
-            " lasting_labels = NULL WHERE prediction = ?",
+            "UPDATE inputs SET request = NULL, webhook_context = NULL, lasting_labels = NULL,"
+            " labels = coalesce(lasting_labels, labels) WHERE prediction = ?",
             bare,
         )
         self._db.executemany("UPDATE predictions SET data_removed = 1 WHERE pk = ?", bare)
+        settled = self._outbox.expire(records_before_us, limit)
         lost = len(bare) + sum(1 for _, removed in gone if not removed)
-        return len(gone) + len(bare), lost
+        return max(len(gone) + len(bare), settled), lost
 
     def _whole(self, row: RecordRow) -> StoredRecord:
         """Add what has been appended since the row was written."""

@@ -12,10 +12,11 @@ from service.rpc.convert.requests import (
     required,
     wait_from,
 )
-from service.rpc.convert.resources import generation_to, model_to, prediction_to
+from service.rpc.convert.resources import delivery_to, generation_to, model_to, prediction_to
 
 __all__ = [
     "count_input",
+    "delivery_to",
     "events_from",
     "generation_from",
     "generation_to",

@@ -11,8 +11,8 @@ from typing import assert_never
 
 from protos.tailrace.v1 import prediction_pb2 as pb
 from service.domain.events import Accepted, Completed, Entry, Log, Output, Started, TokenLogprob
+from service.domain.public_text import MAX_ERROR_BYTES, public_text
 from service.rpc.convert.resources import FINISH_REASON, STATUS, matched_stop_to, moment_to, usage_to
-from service.rpc.status import MAX_MESSAGE_BYTES, public_text
 
 MAX_EVENT_BYTES = 768 * 1024
 """Outputs are joined up to this estimate, so that a message stays below 1 MiB: far below every
@@ -93,7 +93,7 @@ def _event(prediction_id: str, entry: Entry) -> pb.PredictionEvent:
                     finish_reason=FINISH_REASON[end.finish_reason],
                     matched_stop=matched_stop_to(end.matched_stop),
                     usage=usage_to(end.usage),
-                    error=public_text(end.error, MAX_MESSAGE_BYTES),
+                    error=public_text(end.error, MAX_ERROR_BYTES),
                 )
             )
         case _:

@@ -35,6 +35,7 @@ from service.domain.request import (
     TextPrompt,
     TokenPrompt,
 )
+from service.domain.webhook import MAX_CONTEXT_BYTES, Webhook, WebhookEvent
 from service.runtime.creation import NewPrediction
 
 MAX_GENERATION_BYTES = 6 * 1024 * 1024
@@ -47,6 +48,12 @@ MIN_CANCEL_AFTER = timedelta(seconds=5)
 MAX_CANCEL_AFTER = timedelta(hours=24)
 MAX_WAIT = timedelta(seconds=60)
 DEFAULT_PAGE = 100
+WEBHOOK_EVENTS = {
+    pb.WEBHOOK_EVENT_START: WebhookEvent.START,
+    pb.WEBHOOK_EVENT_OUTPUT: WebhookEvent.OUTPUT,
+    pb.WEBHOOK_EVENT_LOGS: WebhookEvent.LOGS,
+    pb.WEBHOOK_EVENT_COMPLETED: WebhookEvent.COMPLETED,
+}
 MAX_PAGE = 1000
 _PREDICTION_ID = re.compile(r"[a-z0-9-]{1,64}")
 
@@ -55,6 +62,8 @@ _Owned = (
     | spb.ListPredictionsRequest
     | spb.CancelPredictionRequest
     | spb.StreamPredictionRequest
+    | spb.ListWebhookDeliveriesRequest
+    | spb.GetWebhookSecretRequest
 )
 """Requests made for an owner."""
 
@@ -72,15 +81,16 @@ def new_prediction(
         found.append(FieldViolation("model", "must be given"))
     found += _check_text("request_id", message.request_id, MAX_REQUEST_ID)
     found += _check_text("owner", message.owner, MAX_OWNER) + _check_labels(message.labels)
-    prediction_id = message.prediction_id if isinstance(message, spb.CreatePredictionRequest) else ""
-    if prediction_id and not _PREDICTION_ID.fullmatch(prediction_id):
-        found.append(FieldViolation("prediction_id", "must be 1 to 64 of a-z, 0-9 and hyphens"))
+    ids = {"prediction_id": "", "fresh_id": ""}
+    if isinstance(message, spb.CreatePredictionRequest):
+        ids = {"prediction_id": message.prediction_id, "fresh_id": message.fresh_id}
+        found += _check_ids(ids)
     cancel_after = None
     if message.HasField("cancel_after"):
         cancel_after = _span(message.cancel_after)
         if not MIN_CANCEL_AFTER <= cancel_after <= MAX_CANCEL_AFTER:
             found.append(FieldViolation("cancel_after", "must be from 5 s to 24 h"))
-    found += _check_generation(message.generation)
+    found += _check_generation(message.generation) + _check_webhook(message.webhook)
     if found:
         raise InvalidRequest(tuple(found))
     return NewPrediction(
@@ -91,7 +101,9 @@ def new_prediction(
         cancel_after=cancel_after,
         labels=tuple(sorted(message.labels.items())),
         owner=message.owner,
-        prediction_id=prediction_id,
+        prediction_id=ids["prediction_id"],
+        fresh_id=ids["fresh_id"],
+        webhook=_webhook_from(message.webhook) if message.HasField("webhook") else None,
     )
 
 
@@ -129,7 +141,7 @@ def owner_from(message: _Owned) -> str:
     return message.owner
 
 
-def page_size(message: spb.ListPredictionsRequest) -> int:
+def page_size(message: spb.ListPredictionsRequest | spb.ListWebhookDeliveriesRequest) -> int:
     """Return 1 to 1000. Raises InvalidRequest below 0."""
     if message.page_size < 0:
         raise refused("page_size", "must not be negative")
@@ -194,6 +206,28 @@ def _check_labels(labels: Mapping[str, str]) -> list[FieldViolation]:
     if sum(len(key.encode()) + len(value.encode()) for key, value in labels.items()) > MAX_LABEL_BYTES:
         return [FieldViolation("labels", f"must be at most {MAX_LABEL_BYTES} bytes in all")]
     return []
+
+
+def _check_ids(ids: Mapping[str, str]) -> list[FieldViolation]:
+    text = "must be 1 to 64 of a-z, 0-9 and hyphens"
+    return [
+        FieldViolation(name, text) for name, id_ in ids.items() if id_ and not _PREDICTION_ID.fullmatch(id_)
+    ]
+
+
+def _check_webhook(message: pb.Webhook) -> list[FieldViolation]:
+    found: list[FieldViolation] = []
+    if any(event not in WEBHOOK_EVENTS for event in message.events):
+        allowed = ", ".join(event.value for event in WebhookEvent)
+        found.append(FieldViolation("webhook.events", f"must each be one of {allowed}"))
+    if len(message.context.encode()) > MAX_CONTEXT_BYTES:
+        found.append(FieldViolation("webhook.context", f"must be at most {MAX_CONTEXT_BYTES} bytes"))
+    return found
+
+
+def _webhook_from(message: pb.Webhook) -> Webhook:
+    events = dict.fromkeys(WEBHOOK_EVENTS[event] for event in message.events)
+    return Webhook(message.url, tuple(events), message.context)
 
 
 def _sampling_from(message: pb.Sampling) -> Sampling:

@@ -8,8 +8,10 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from protos.tailrace.v1 import model_service_pb2 as mpb
 from protos.tailrace.v1 import prediction_pb2 as pb
+from protos.tailrace.v1 import prediction_service_pb2 as spb
 from service.domain.events import FinishReason, Status, Usage
 from service.domain.lifecycle import Prediction
+from service.domain.public_text import MAX_ERROR_BYTES, public_text
 from service.domain.request import (
     ChatPrompt,
     GenerationRequest,
@@ -20,7 +22,8 @@ from service.domain.request import (
     TextPrompt,
     TokenPrompt,
 )
-from service.rpc.status import MAX_MESSAGE_BYTES, public_text
+from service.domain.webhook import Webhook, WebhookEvent
+from service.domain.webhook_delivery import Delivery
 from service.runtime.cursor import OutputSoFar
 from service.runtime.models import ModelState, ServedModel
 
@@ -43,6 +46,12 @@ MODEL_STATE = {
     ModelState.READY: mpb.MODEL_STATE_READY,
     ModelState.RESTARTING: mpb.MODEL_STATE_RESTARTING,
     ModelState.FAILED: mpb.MODEL_STATE_FAILED,
+}
+WEBHOOK_EVENT = {
+    WebhookEvent.START: pb.WEBHOOK_EVENT_START,
+    WebhookEvent.OUTPUT: pb.WEBHOOK_EVENT_OUTPUT,
+    WebhookEvent.LOGS: pb.WEBHOOK_EVENT_LOGS,
+    WebhookEvent.COMPLETED: pb.WEBHOOK_EVENT_COMPLETED,
 }
 
 
@@ -115,18 +124,43 @@ def prediction_to(
         ),
         matched_stop=matched_stop_to(record.matched_stop),
         usage=usage_to(record.usage),
-        error=public_text(record.error, MAX_MESSAGE_BYTES),
+        error=public_text(record.error, MAX_ERROR_BYTES),
         attached=record.attached,
         labels=dict(record.labels),
         last_sequence=record.last_sequence,
         data_removed=record.data_removed,
         epoch=record.epoch,
         owner=record.owner,
+        webhook=_webhook_to(record.webhook),
     )
     if output is not None:
         message.output.extend(output.pieces)
         message.logs = output.logs
     return message
+
+
+def _webhook_to(webhook: Webhook | None) -> pb.Webhook | None:
+    """Return the webhook without its context."""
+    if webhook is None:
+        return None
+    return pb.Webhook(url=webhook.url, events=[WEBHOOK_EVENT[event] for event in webhook.events])
+
+
+def delivery_to(delivery: Delivery) -> spb.WebhookDelivery:
+    """Return one call of a webhook."""
+    return spb.WebhookDelivery(
+        id=delivery.id,
+        prediction_id=delivery.prediction_id,
+        event=WEBHOOK_EVENT[delivery.event],
+        attempts=delivery.attempts,
+        delivered=delivery.delivered,
+        given_up=delivery.given_up,
+        last_status=delivery.last_status,
+        last_error=delivery.last_error,
+        create_time=moment_to(delivery.created_at),
+        attempt_time=_optional_moment(delivery.attempted_at),
+        next_time=_optional_moment(delivery.next_at),
+    )
 
 
 def usage_to(usage: Usage) -> pb.Usage:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.support.pair import MODEL, Pair, running_pair
+from tests.support.pair import LOOPBACK_WEBHOOKS, MODEL, Pair, running_pair
 
 DEPLOYMENTS = {"acme/chat": {"model": MODEL, "input": {"temperature": 0.5}, "limits": {"max_tokens": 1000}}}
 
@@ -15,5 +15,5 @@ DEPLOYMENTS = {"acme/chat": {"model": MODEL, "input": {"temperature": 0.5}, "lim
 @pytest.fixture(scope="package")
 async def pair(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pair]:
     edge = {"keepalive": "250ms", "hold_after_done": "300ms", "deployments": json.dumps(DEPLOYMENTS)}
-    async with running_pair(tmp_path_factory.mktemp("pair"), edge=edge) as running:
+    async with running_pair(tmp_path_factory.mktemp("pair"), LOOPBACK_WEBHOOKS, edge) as running:
         yield running

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import resource
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -17,7 +18,7 @@ from service.domain.errors import StoreUnavailable
 from service.domain.events import Started
 from service.domain.request import GenerationRequest, TextPrompt
 from service.ports.store import Append, Appended
-from tests.contract.stores.samples import HASH, NOW, Writer, completed, new, output
+from tests.contract.stores.samples import HASH, NOW, Writer, completed, new, outgoing, output
 
 
 def say(*words: object) -> None:
@@ -42,7 +43,8 @@ async def write(path: Path, name: str) -> None:
                 await append(
                     writers, [w.append(output(f"{w.record.id} {step}"), output("")) for w in writers]
                 )
-            await append(writers, [writer.append(completed()) for writer in writers])
+            ends = [writer.append(completed()) for writer in writers]
+            await append(writers, [replace(end, outgoing=outgoing(end.prediction_id)) for end in ends])
 
     async def append(writers: list[Writer], appends: list[Append]) -> None:
         answers = await store.append(appends)

@@ -23,6 +23,8 @@ from service.domain.events import (
 )
 from service.domain.lifecycle import Prediction, advance
 from service.domain.request import GenerationRequest, TextPrompt
+from service.domain.webhook import WebhookEvent
+from service.domain.webhook_delivery import Delivery, Outgoing
 from service.ports.store import Append, PredictionStore
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -58,6 +60,13 @@ def output(text: str) -> Output:
 def completed(at: datetime = NOW, status: Status = Status.SUCCEEDED) -> Completed:
     """Return an end."""
     return Completed(at, status, FinishReason.STOP, Usage(3, 1, 7), "###")
+
+
+def outgoing(prediction_id: str, at: datetime = NOW, body: bytes = b"{}") -> Outgoing:
+    """Return the call that tells a prediction's end."""
+    delivery_id = f"msg_{prediction_id}_completed_4"
+    event = WebhookEvent.COMPLETED
+    return Outgoing(Delivery(delivery_id, prediction_id, event, "https://h.example", at, next_at=at), body)
 
 
 class Writer:

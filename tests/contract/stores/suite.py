@@ -15,6 +15,7 @@ import pytest
 
 from service.domain.errors import CursorExpired, IdConflict, InvalidRequest, PredictionNotFound
 from service.domain.events import Completed, Entry, FinishReason, Log, Started, Status, Usage
+from service.domain.webhook import Webhook, WebhookEvent
 from service.ports.store import Append, Appended, Created, PredictionStore
 from tests.contract.stores.samples import (
     HASH,
@@ -209,6 +210,7 @@ class StoreContract:
             deadline=NOW + HOUR,
             labels=(("dialect", "openai"), ("input", "{}")),
             owner="ann",
+            webhook=Webhook("https://h.example", (WebhookEvent.LOGS, WebhookEvent.START), "{}"),
         )
         end = Completed(NOW + SECOND, Status.FAILED, FinishReason.ERROR, Usage(1, 2, 3), "stop", "it broke")
         await store.append([writer.append(output("x"), end)])

@@ -9,13 +9,14 @@ import pytest
 from service.adapters.stores.memory import MemoryStore
 from service.domain.errors import StoreUnavailable
 from service.ports.store import PredictionStore
+from tests.contract.stores.outbox_suite import OutboxContract
 from tests.contract.stores.samples import HASH, NOW, SECOND, bounded, finished, new
 from tests.contract.stores.suite import StoreContract
 
 pytestmark = pytest.mark.anyio
 
 
-class TestMemoryStore(StoreContract):
+class TestMemoryStore(StoreContract, OutboxContract):
     """The suite, on memory."""
 
     @pytest.fixture

@@ -11,13 +11,14 @@ import pytest
 
 from service.adapters.stores.sqlite import SqliteStore
 from service.ports.store import Appended, PredictionStore
+from tests.contract.stores.outbox_suite import DurableOutboxContract
 from tests.contract.stores.samples import bounded, output, started
 from tests.contract.stores.suite import DurableStoreContract, Opener
 
 pytestmark = pytest.mark.anyio
 
 
-class TestSqliteStore(DurableStoreContract):
+class TestSqliteStore(DurableStoreContract, DurableOutboxContract):
     """The suite, on a file."""
 
     @pytest.fixture

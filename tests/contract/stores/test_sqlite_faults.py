@@ -19,7 +19,6 @@ from anyio import wait_all_tasks_blocked
 
 from service.adapters.stores import sqlite_schema
 from service.adapters.stores.sqlite import SqliteStore
-from service.adapters.stores.sqlite_codec import Outcome, encode_labels, encode_outcome
 from service.adapters.stores.sqlite_tables import SqliteTables
 from service.adapters.stores.sqlite_thread import SqliteThread
 from service.domain.errors import StoreUnavailable
@@ -78,6 +77,8 @@ async def _check_acknowledged(path: Path, acknowledged: dict[str, int]) -> None:
             record = await store.find(name)
             assert record is not None
             assert record.last_sequence >= last
+            # 11: a completed log has its call, one that is not has none.
+            assert len(await store.deliveries(name, 9)) == record.status.terminal
             log = await store.read(name, 0, 100)
             assert [entry.sequence for entry in log] == list(range(1, record.last_sequence + 1))
             outputs = [entry.event for entry in log[2:10:2]]
@@ -286,23 +287,15 @@ async def test_a_bug_on_the_thread_leaves_nobody_waiting(path: Path, monkeypatch
 
 
 @bounded
-async def test_a_file_of_the_first_version_is_brought_up_to_date(
-    path: Path,
+async def test_a_file_of_an_earlier_version_is_brought_up_to_date(
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with contextlib.closing(sqlite3.connect(path)) as connection:
-        for statement in sqlite_schema.MIGRATIONS[0]:
-            connection.execute(statement)
-        connection.execute("PRAGMA user_version = 1")
-        connection.execute(
-            "INSERT INTO predictions"
-            " VALUES (1, 'old', 'm', 'r', ?, 0, NULL, 0, 'starting', 1, 1, ?, NULL, 0)",
-            (HASH, encode_outcome(Outcome(None, None, 0, 0, 0))),
-        )
-        connection.execute("INSERT INTO inputs VALUES (1, NULL, ?)", (encode_labels((("a", "b"),)),))
-        connection.commit()
     async with SqliteStore(path) as store:
-        found = await store.find("old")
-        assert found is not None and (found.owner, found.labels) == ("", (("a", "b"),))
-        assert (await store.list(limit=1)).predictions == (found,)
-        again = await store.create(*new("new", found.created_at, request_id="r"), HASH)
-        assert (again.prediction.id, again.fresh) == ("old", False)
+        made = await store.create(*new("old", labels=(("a", "b"),)), HASH)
+    later = "ALTER TABLE predictions ADD COLUMN later INTEGER NOT NULL DEFAULT 7"
+    monkeypatch.setattr(sqlite_schema, "MIGRATIONS", (*sqlite_schema.MIGRATIONS, (later,)))
+    async with SqliteStore(path) as store:
+        assert await store.find("old") == made.prediction
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (len(sqlite_schema.MIGRATIONS),)
+        assert connection.execute("SELECT id, later FROM predictions").fetchall() == [("old", 7)]

@@ -20,7 +20,7 @@ from service.domain.errors import TailraceError
 from service.domain.events import Completed, Entry, Event, FinishReason, Log, Started, Status
 from service.domain.lifecycle import Prediction
 from service.ports.store import Append, PredictionStore
-from tests.contract.stores.samples import HASH, NOW, OTHER_HASH, Writer, new, output
+from tests.contract.stores.samples import HASH, NOW, OTHER_HASH, Writer, new, outgoing, output
 
 MINUTES = st.integers(min_value=0, max_value=3000)
 PICK = st.integers(min_value=0, max_value=10**6)
@@ -85,7 +85,12 @@ class StoreMachine(RuleBasedStateMachine):
         for number, outputs, end, flaw in numbers:
             record = self.pick(number)
             writer = writers.setdefault(record.id, Writer(record))
-            appends.append(_spoil(writer, writer.append(*_events(writer.record, outputs, end)), flaw))
+            append = _spoil(writer, writer.append(*_events(writer.record, outputs, end)), flaw)
+            if append.entries and isinstance(append.entries[-1].event, Completed) and number % 2:
+                append = replace(
+                    append, outgoing=outgoing(record.id, record.created_at, bytes([number % 256]))
+                )
+            appends.append(append)
         self.ask(lambda store: store.append(appends))
 
     @precondition(lambda self: self.memory._logs)
@@ -121,6 +126,28 @@ class StoreMachine(RuleBasedStateMachine):
         data_before, records_before = NOW + timedelta(minutes=data), NOW + timedelta(minutes=records)
         self.ask(lambda store: store.expire(data_before, records_before))
 
+    @rule(number=PICK, outcome=st.integers(0, 2))
+    def settle(self, number: int, outcome: int) -> None:
+        known = [delivery for delivery in self.memory._deliveries.values() if not delivery.settled]
+        if known:
+            delivery = known[number % len(known)]
+            next_at = (delivery.next_at or NOW) + timedelta(minutes=1) if outcome == 0 else None
+            changed = replace(
+                delivery, attempts=delivery.attempts + 1, next_at=next_at, given_up=outcome == 1
+            )
+            self.ask(lambda store: store.update(changed))
+
+    @invariant()
+    def the_outbox_is_whole(self) -> None:
+        if not hasattr(self, "sqlite"):
+            return
+        for limit in (3, 1000):
+            self.ask(partial(_lists, limit))
+        for delivery in list(self.memory._deliveries.values()):
+            body = self.ask(partial(_body, delivery.id))
+            assert (body is None) == delivery.settled
+            self.ask(partial(_deliveries, delivery.prediction_id))
+
     @rule()
     def reopen(self) -> None:
         self.runner.run(self.sqlite.__aexit__())
@@ -146,6 +173,18 @@ async def _find(prediction_id: str, store: PredictionStore) -> object:
 
 async def _read(prediction_id: str, store: PredictionStore) -> object:
     return await store.read(prediction_id, 0, 10**6)
+
+
+async def _lists(limit: int, store: PredictionStore) -> object:
+    return await store.pending(limit), await store.given_up(limit)
+
+
+async def _body(delivery_id: str, store: PredictionStore) -> object:
+    return await store.body(delivery_id)
+
+
+async def _deliveries(prediction_id: str, store: PredictionStore) -> object:
+    return await store.deliveries(prediction_id, 10)
 
 
 async def _answer(question: Callable[[PredictionStore], Awaitable[object]], store: PredictionStore) -> object:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from edge.upstream import convert, records
 from edge.upstream.errors import Reason, UpstreamError
 from edge.upstream.events import Completed, OutputText
-from protos.tailrace.v1 import model_service_pb2, prediction_pb2
+from protos.tailrace.v1 import model_service_pb2, prediction_pb2, prediction_service_pb2
 from tests.support.records import EPOCH
 
 
@@ -17,6 +17,7 @@ def test_the_enum_tables_are_total() -> None:
     assert set(convert.STATUSES) == set(prediction_pb2.Status.values()) - {0}
     assert set(convert.FINISH_REASONS) == set(prediction_pb2.FinishReason.values()) - {0}
     assert set(convert.MODEL_STATES) == set(model_service_pb2.ModelState.values()) - {0}
+    assert set(convert.WEBHOOK_EVENTS) == set(prediction_pb2.WebhookEvent.values()) - {0}
 
 
 def test_every_kind_of_event_is_known() -> None:
@@ -109,3 +110,29 @@ def test_times_are_aware_and_the_end_carries_its_stop() -> None:
     event = convert.event_from_proto(message)
     assert isinstance(event, Completed) and event.time == EPOCH
     assert event.matched_stop is not None and event.matched_stop.text == "END"
+
+
+@given(st.text(min_size=1), st.lists(st.sampled_from(records.WebhookEvent)).map(tuple), st.text())
+def test_a_webhook_comes_back_without_its_context(
+    url: str, events: tuple[records.WebhookEvent, ...], context: str
+) -> None:
+    webhook = records.Webhook(url, events, context)
+    generation = records.Generation(records.TextInput("x"))
+    new = records.NewPrediction("a/b", generation, webhook=webhook, prediction_id="mine")
+    message = convert.create_to_proto(new, "id-1")
+    assert (message.webhook.context, message.prediction_id) == (context, "mine")
+    message.webhook.context = ""
+    shown = prediction_pb2.Prediction(id="x", status=prediction_pb2.STATUS_STARTING, webhook=message.webhook)
+    assert convert.record_from_proto(shown).webhook == records.Webhook(url, events)
+
+
+def test_a_delivery_is_read_whole() -> None:
+    message = prediction_service_pb2.WebhookDelivery(
+        id="msg_p_completed_4", prediction_id="p", event=prediction_pb2.WEBHOOK_EVENT_COMPLETED, attempts=2,
+        given_up=True, last_status=500, last_error="no", create_time=convert.timestamp(EPOCH),
+        attempt_time=convert.timestamp(EPOCH),
+    )  # fmt: skip
+    assert convert.delivery_from_proto(message) == records.WebhookDelivery(
+        "msg_p_completed_4", "p", records.WebhookEvent.COMPLETED, 2, False, True, 500, "no",
+        EPOCH, EPOCH, None,
+    )  # fmt: skip

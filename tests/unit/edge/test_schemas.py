@@ -142,10 +142,48 @@ def test_a_missing_input_and_a_missing_prompt_are_told_apart() -> None:
     assert faults({"version": "a/b", "input": {}}) == [("required", "input")]
 
 
-@pytest.mark.parametrize("name", ["webhook", "webhook_completed"])
-def test_a_webhook_is_refused_and_null_is_not(name: str) -> None:
-    assert faults({"version": "a/b", "input": {"prompt": "x"}, name: "https://h"}) == [("unsupported", name)]
-    read_create({"version": "a/b", "input": {"prompt": "x"}, name: None})
+HOOK = "https://h.example/hook"
+
+
+@pytest.mark.parametrize(
+    ("fields", "url", "events"),
+    [
+        ({"webhook": HOOK}, HOOK, ()),
+        ({"webhook": HOOK, "webhook_events_filter": None}, HOOK, ()),
+        ({"webhook": HOOK, "webhook_events_filter": ["completed"]}, HOOK, ("completed",)),
+        ({"webhook": HOOK, "webhook_events_filter": ["logs", "start", "logs"]}, HOOK, ("logs", "start")),
+        ({"webhook_completed": HOOK}, HOOK, ("completed",)),
+        ({"webhook": HOOK, "webhook_completed": HOOK}, HOOK, ()),
+        ({"webhook_events_filter": ["start"]}, None, ("start",)),
+        ({"webhook": None, "webhook_completed": None}, None, ()),
+    ],
+)
+def test_b062_what_a_webhook_and_its_filter_mean(fields: dict, url: str | None, events: tuple) -> None:
+    body = read_create({"version": "a/b", "input": {"prompt": "x"}, **fields})
+    assert (body.webhook or body.webhook_completed, body.events()) == (url, events)
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"webhook_events_filter": []}, [("array_min_items", "webhook_events_filter")]),
+        ({"webhook_events_filter": ["done"]}, [("enum", "webhook_events_filter.0")]),
+        ({"webhook_events_filter": "completed"}, [("invalid_type", "webhook_events_filter")]),
+        ({"webhook_events_filter": ["start", 5]}, [("enum", "webhook_events_filter.1")]),
+        ({"webhook": 5}, [("invalid_type", "webhook")]),
+        ({"webhook": ""}, [("string_too_short", "webhook")]),
+        ({"webhook": "https://h/" + "x" * 2048}, [("string_too_long", "webhook")]),
+        ({"webhook_completed": HOOK + "2"}, [("conflict", "webhook_completed")]),
+    ],
+)
+def test_b062_a_faulty_webhook_is_told(fields: dict, expected: list) -> None:
+    assert faults({"version": "a/b", "input": {"prompt": "x"}, "webhook": HOOK, **fields}) == expected
+
+
+def test_b062_an_unknown_event_is_told_the_allowed_ones() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        read_create({"version": "a/b", "input": {"prompt": "x"}, "webhook_events_filter": ["done"]})
+    assert "'start', 'output', 'logs' or 'completed'" in caught.value.faults[0].description
 
 
 def test_the_problem_has_the_recorded_shape() -> None:

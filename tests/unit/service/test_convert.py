@@ -42,6 +42,7 @@ from service.domain.request import (
     TokenPrompt,
     check,
 )
+from service.domain.webhook import WebhookEvent
 from service.ports.engine import Capability, EngineInfo
 from service.rpc.convert import (
     count_input,
@@ -55,7 +56,7 @@ from service.rpc.convert import (
     prediction_to,
     wait_from,
 )
-from service.rpc.convert.resources import FINISH_REASON, MODEL_STATE, STATUS
+from service.rpc.convert.resources import FINISH_REASON, MODEL_STATE, STATUS, WEBHOOK_EVENT
 from service.runtime.cursor import OutputSoFar
 from service.runtime.models import ModelState, ServedModel
 
@@ -227,6 +228,7 @@ def test_an_input_to_count_is_required():
         (STATUS, Status, pb.Status),
         (FINISH_REASON, FinishReason, pb.FinishReason),
         (MODEL_STATE, ModelState, mpb.ModelState),
+        (WEBHOOK_EVENT, WebhookEvent, pb.WebhookEvent),
     ],
 )
 def test_enums_are_mapped_one_to_one_and_by_name(table, kind, proto):

@@ -1,10 +1,10 @@
 // One case with Replicate's npm client, unchanged: `node run.mjs <case> <base URL> <JSON argument>`.
 // Prints one JSON object: what came back, or the error, and the HTTP calls that were made.
 
-import Replicate from "replicate";
+import Replicate, { validateWebhook } from "replicate";
 
 const [name, baseUrl, argument] = process.argv.slice(2);
-const { model, prompt, input = { prompt }, id, url, key, auth = "r8_conformance" } = JSON.parse(argument);
+const { model, prompt, input = { prompt }, id, url, key, deliveries, auth = "r8_conformance" } = JSON.parse(argument);
 const calls = [];
 
 async function notingFetch(target, init) {
@@ -52,6 +52,30 @@ const cases = {
     const pages = [];
     for await (const page of replicate.paginate(replicate.predictions.list)) pages.push(page.map((one) => one.id));
     return pages;
+  },
+  create_webhook: () =>
+    replicate.predictions.create({ model, input, webhook: url, webhook_events_filter: ["start", "completed"] }),
+  webhooks: async () => {
+    const { key } = await replicate.webhooks.default.secret.get();
+    const verdicts = [];
+    for (const { headers, body } of deliveries) {
+      const parts = {
+        id: headers["webhook-id"],
+        timestamp: headers["webhook-timestamp"],
+        signature: headers["webhook-signature"],
+        body,
+        secret: key,
+      };
+      const request = new Request("http://receiver/", { method: "POST", headers, body });
+      verdicts.push([
+        await validateWebhook(parts),
+        await validateWebhook(request, key),
+        await validateWebhook({ ...parts, body: body + " " }),
+        await validateWebhook({ ...parts, id: parts.id + "x" }),
+        await validateWebhook({ ...parts, timestamp: parts.timestamp + "0" }),
+      ]);
+    }
+    return verdicts;
   },
   raw: async () => {
     const answer = await notingFetch(url, { headers: { Accept: "text/event-stream" } });

@@ -9,6 +9,7 @@ import pytest
 
 from tests.conformance.replicate.js.npm_client import run_case
 from tests.support.pair import MODEL, Pair, numbered, script
+from tests.support.webhook_receiver import receiving
 
 pytestmark = pytest.mark.node
 
@@ -109,3 +110,19 @@ async def test_b193_a_javascript_date_reads_the_times(pair: Pair) -> None:
     report = await run_case("dates", pair.edge.url, id=made["id"])
     wanted = [made[name] for name in ("created_at", "started_at", "completed_at")]
     assert report.result == [int(datetime.fromisoformat(text).timestamp() * 1000) for text in wanted]
+
+
+async def test_37_webhooks_verify_with_this_client(pair: Pair) -> None:
+    # B065: as a Request and by its parts, from the raw text, with characters that trip parsers.
+    prompt = script(pieces=["🙂", "a\u2028b", "\u0085", "한글"], delay_ms=1)
+    async with receiving() as receiver:
+        report = await run_case("create_webhook", pair.edge.url, model=MODEL, prompt=prompt, url=receiver.url)
+        start, completed = await receiver.until(2)
+    made = report.result
+    assert (made["webhook"], made["webhook_events_filter"]) == (receiver.url, ["start", "completed"])
+    assert (start.event, completed.event) == ("start", "completed")
+    assert completed.raw == (await pair.http.get(made["urls"]["get"])).content
+    names = ("webhook-id", "webhook-timestamp", "webhook-signature")
+    told = [{"headers": {n: c.headers[n] for n in names}, "body": c.raw.decode()} for c in (start, completed)]
+    verdicts = (await run_case("webhooks", pair.edge.url, deliveries=told)).result
+    assert verdicts == [[True, True, False, False, False]] * 2
