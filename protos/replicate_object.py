@@ -74,10 +74,11 @@ def encode(members: Mapping[str, JsonValue]) -> bytes:
 
 
 def read_context(text: str) -> dict[str, JsonValue]:
-    """Return a context; an empty one for anything that is none. Never raises."""
+    """Return a context; an empty one for anything that is none or could not be written. Never raises."""
     try:
         context = orjson.loads(text)
-    except orjson.JSONDecodeError:
+        orjson.dumps([[context]])  # reads 1024 levels and writes 254: as deep as it stands in the object
+    except (orjson.JSONDecodeError, orjson.JSONEncodeError):
         return {}
     return context if isinstance(context, dict) else {}
 

@@ -33,8 +33,8 @@ async def open_upstream(
     `with_link`: carry live streams over one call (see `link`), not over one each.
     """
     async with open_channel(address) as channel:
-        models, health = RpcModels(channel, policy), RpcHealth(channel)
-        webhooks = RpcWebhooks(channel, policy)
+        models, webhooks = RpcModels(channel, policy), RpcWebhooks(channel, policy)
+        health = RpcHealth(channel)
         if not with_link:
             yield Upstream(RpcPredictions(channel, policy), models, webhooks, health)
             return

@@ -359,7 +359,8 @@ async def test_a_webhook_is_passed_on_with_what_its_body_needs_and_echoed() -> N
     async with edge_on(service) as edge:
         members = (await edge.client.post("/v1/predictions", json={**BODY, **hook})).json()
         (request,) = created(service)
-        assert members["id"] == request.prediction_id and len(members["id"]) == 26
+        assert members["id"] == request.fresh_id and len(members["id"]) == 26
+        assert not request.prediction_id
         assert {name: members[name] for name in hook} == hook
         assert request.webhook.url == hook["webhook"]
         assert json.loads(request.webhook.context) == {"urls": members["urls"], **hook}
@@ -368,12 +369,33 @@ async def test_a_webhook_is_passed_on_with_what_its_body_needs_and_echoed() -> N
         assert {name: again[name] for name in hook} == hook
 
 
+async def test_a_webhook_is_written_for_the_id_that_the_caller_chose() -> None:
+    service = FakeService()
+    async with edge_on(service) as edge:
+        hook = {"webhook": "https://h.example/x"}
+        members = (await edge.client.put("/v1/predictions/mine", json={**BODY, **hook})).json()
+        (request,) = created(service)
+        assert (request.prediction_id, request.fresh_id) == ("mine", "")
+        assert json.loads(request.webhook.context) == {"urls": members["urls"], **hook}
+
+
+async def test_a_repeated_create_with_a_webhook_is_the_first_one() -> None:
+    service = FakeService()
+    async with edge_on(service) as edge:
+        body, headers = {**BODY, "webhook": "https://h.example/x"}, {"idempotency-key": "k"}
+        first, again = [await edge.client.post("/v1/predictions", json=body, headers=headers) for _ in "12"]
+        assert (first.status_code, again.status_code) == (201, 200)
+        assert again.json() == first.json()
+        one, two = created(service)
+        assert one.fresh_id != two.fresh_id and one.request_id == two.request_id
+
+
 async def test_without_a_webhook_the_service_chooses_the_id_and_nothing_is_echoed() -> None:
     service = FakeService()
     async with edge_on(service) as edge:
         members = (await edge.client.post("/v1/predictions", json=BODY)).json()
         (request,) = created(service)
-        assert not request.prediction_id and not request.HasField("webhook")
+        assert not request.prediction_id and not request.fresh_id and not request.HasField("webhook")
         assert "webhook" not in members and "webhook_events_filter" not in members
 
 

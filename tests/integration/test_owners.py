@@ -113,7 +113,18 @@ async def test_a_request_id_does_not_answer_for_another_id():
             await create(new(request_id="r", prediction_id="one"))
             with pytest.raises(IdConflict):
                 await create(new(request_id="r", prediction_id="two"))
-            assert (await create(new(request_id="r"))).prediction.id == "one"
+            for again in (new(request_id="r"), new(request_id="r", fresh_id="three")):
+                assert (await create(again)).prediction.id == "one"
+            with pytest.raises(PredictionNotFound):
+                await runtime.predictions.get("two")
+
+
+async def test_a_fresh_id_is_for_a_new_prediction_without_another():
+    with anyio.fail_after(5):
+        async with running() as runtime:
+            create = runtime.predictions.create
+            assert (await create(new(fresh_id="one"))).prediction.id == "one"
+            assert (await create(new(fresh_id="two", prediction_id="mine"))).prediction.id == "mine"
             with pytest.raises(PredictionNotFound):
                 await runtime.predictions.get("two")
 
@@ -236,6 +247,15 @@ async def test_every_method_acts_for_its_owner():
                 assert answers[0] == answers[1] and answers[0].reason == "PREDICTION_NOT_FOUND"
                 for owner in ("ann", ""):
                     assert (await method(request(id="mine", owner=owner))).owner == "ann"
+            calls = stub.ListWebhookDeliveries
+            request = spb.ListWebhookDeliveriesRequest
+            answers = [
+                await failure(calls(request(prediction_id=i, owner="bob"))) for i in ("mine", "unknown")
+            ]
+            assert answers[0] == answers[1] and answers[0].reason == "PREDICTION_NOT_FOUND"
+            await calls(request(prediction_id="mine", owner="ann"))
+            await calls(request(owner="bob"))
+            assert rpc.webhooks.asked_for == ["bob"]
             streams = [
                 stub.StreamPrediction(spb.StreamPredictionRequest(id=i, owner="bob")) for i in ("mine", "no")
             ]
@@ -288,6 +308,8 @@ async def test_an_owner_that_cannot_be_is_refused_everywhere(wrong: str):
                 stub.CancelPrediction(spb.CancelPredictionRequest(id="x", owner=wrong)),
                 stub.ListPredictions(spb.ListPredictionsRequest(owner=wrong)),
                 stub.StreamPrediction(spb.StreamPredictionRequest(id="x", owner=wrong)),
+                stub.ListWebhookDeliveries(spb.ListWebhookDeliveriesRequest(owner=wrong)),
+                stub.GetWebhookSecret(spb.GetWebhookSecretRequest(owner=wrong)),
             ):
                 refused = await failure(call)
                 assert refused.bad is not None

@@ -34,9 +34,9 @@ def told(writer: Writer, body: bytes = b"{}") -> Append:
     return replace(writer.append(completed()), outgoing=outgoing(writer.record.id, body=body))
 
 
-async def ended(store: PredictionStore, prediction_id: str, body: bytes = b"{}") -> Delivery:
+async def ended(store: PredictionStore, prediction_id: str, body: bytes = b"{}", owner: str = "") -> Delivery:
     """End a prediction that has a webhook; return the delivery."""
-    writer = await started(store, prediction_id)
+    writer = await started(store, prediction_id, owner=owner)
     assert await store.append([told(writer, body)]) == (Appended.OK,)
     return outgoing(prediction_id).delivery
 
@@ -122,6 +122,15 @@ class OutboxContract:
         assert await store.given_up(2) == (dead[2], dead[1])
         assert await store.deliveries("p2", 9) == (dead[1],)
         assert await store.deliveries("nobody", 9) == ()
+
+    @bounded
+    async def test_15_an_owner_is_given_the_own_ones_alone(self, store: PredictionStore) -> None:
+        owners = {"p1": "ann", "p2": "bob", "p3": "ann", "p4": ""}
+        for prediction_id, owner in owners.items():
+            await store.update(tried(await ended(store, prediction_id, owner=owner), 410))
+        for owner, found in (("ann", ["p3", "p1"]), ("bob", ["p2"]), ("eve", []), ("", [*owners][::-1])):
+            assert [d.prediction_id for d in await store.given_up(9, owner=owner)] == found
+        assert [d.prediction_id for d in await store.given_up(1, owner="bob")] == ["p2"]
 
     @bounded
     async def test_16_expire_leaves_what_is_not_settled(self, store: PredictionStore) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -42,6 +44,13 @@ def test_any_context_gives_an_object(value: object) -> None:
     members = prediction_object(FACTS, context)
     assert isinstance(members["urls"], dict)
     assert json.loads(encode(members)).keys() >= {"id", "status", "urls", "output"}
+
+
+@pytest.mark.parametrize("depth", [100, 250, 251, 252, 253, 254, 255, 300, 1023, 1024, 5000])
+def test_depth_breaks_nothing(depth: int) -> None:
+    deep = '{"a":' + "[" * depth + "]" * depth + "}"
+    labels = ((replicate_object.INPUT_LABEL, deep),)
+    assert encode(prediction_object(replace(FACTS, labels=labels), read_context(deep)))
 
 
 @given(st.text())
