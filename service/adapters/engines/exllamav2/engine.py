@@ -152,6 +152,8 @@ class ExLlamaV2Engine:
             yield f"prompt and max_tokens are {total} tokens together, but the context holds {room}"
         elif self._generator.pages_for(job) > self._generator.pages_total:
             yield f"the job needs {pages(total)} pages of the cache, which has {self._generator.pages_total}"
+        if not job.token_ids:
+            yield "the prompt is empty"
         if any(not 0 <= i < size for i in job.token_ids):
             yield f"the prompt holds ids outside of this model's {size} tokens"
         if any(i >= size for i, _ in job.sampling.logit_bias):
