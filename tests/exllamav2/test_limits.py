@@ -157,7 +157,7 @@ def test_long_prompts_are_read_one_at_a_time_beside_running_streams(tiny: Opened
     ids=["empty", "unknown id"],
 )
 def test_a_prompt_that_cannot_run_ends_alone(tiny: Opened, changes: dict[str, tuple[int, ...]]) -> None:
-    bad: Job = replace(job((1, 10)), **changes)  # type: ignore[arg-type]  # names come from Job
+    bad: Job = replace(job((1,), 10), **changes)  # type: ignore[arg-type]  # names come from Job
     recorder = run(tiny.engine, bad)
     assert recorder.ended().reason is EndReason.FAILED and recorder.ended().invalid
     assert run(tiny.engine, job(random_ids(5, 1), 2)).ended().reason is EndReason.LENGTH

@@ -23,6 +23,11 @@ from service.ports.engine import EngineLoadError
 
 _MAX_DEPTH = 64
 """Nesting of a JSON schema; deeper ones only tire the compiler."""
+_JSON: Any = {
+    # One line's indentation at most between two tokens of JSON: models can go on with blanks for ever.
+    "whitespace_pattern": r"([ ]|\n[ \t]{0,64})",
+    "lenient": False,  # a schema's own x-guidance must not have keywords ignored
+}
 _QUIET = 0
 _MAX_ERROR = 300
 
@@ -64,7 +69,7 @@ def _source(constraint: Constraint) -> str:
     try:
         match constraint:
             case JsonSchema(text):
-                return llguidance.grammar_from("json_schema", _schema(text))
+                return llguidance.LLMatcher.grammar_from_json_schema(_schema(text), overrides=_JSON)
             case Regex(pattern):
                 return llguidance.grammar_from("regex", pattern)
             case Grammar(text):

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Any
 
 from service.adapters.engines.exllamav2.library import Library
-from service.adapters.engines.exllamav2.library_job import JobOptions, LibraryJob, Sampled, TokenFilter
+from service.adapters.engines.exllamav2.library_job import JobOptions, LibraryJob, Sampled
 from service.adapters.engines.exllamav2.settings import PAGE_TOKENS, pages
 from service.domain.request import Sampling
 from service.ports.engine import Job
@@ -109,7 +109,7 @@ class Generator:
             vocabulary_size=self._library.vocabulary_size,
             row_size=self._library.row_size,
             logprobs=job.logprobs,
-            filter=None if matcher is None else TokenFilter(matcher, eos),
+            matcher=matcher,
         )
         library_job = LibraryJob(options)
         library_job.prepare_for_queue(self._generator, 0)  # hashes its pages, so that `fits` can ask

@@ -15,6 +15,7 @@ import traceback
 from dataclasses import dataclass
 from typing import Any
 
+import numpy
 import torch
 from exllamav2.ext import none_tensor
 from exllamav2.generator import ExLlamaV2DynamicJob, ExLlamaV2Sampler
@@ -22,23 +23,26 @@ from exllamav2.generator.filters import ExLlamaV2Filter
 from torch import Tensor
 
 from service.adapters.engines.exllamav2.logprobs import Row, measure
-from service.adapters.engines.exllamav2.sampling import sampler_values
+from service.adapters.engines.exllamav2.sampling import cuts_itself, sampler_values
+from service.adapters.engines.exllamav2.truncation import truncate
 from service.domain.request import Sampling
 
 
 class TokenFilter(ExLlamaV2Filter):  # type: ignore[misc]  # the library has no types
-    """One job's constraint as a logit mask; see llguidance's matcher.
+    """What may be drawn next in one job: its constraint, then its truncation, as a mask on the logits.
 
-    It never raises and never excludes every token: on an error it leaves the end of turn, and says
-    what went wrong in `failure`.
+    The library calls it between penalties and temperature. It never raises and never excludes every
+    token: on an error it leaves the end of turn, and says what went wrong in `failure`.
     """
 
-    def __init__(self, matcher: Any, eos: frozenset[int]) -> None:
-        """The library's own constructor wants the model, which is not needed."""
+    def __init__(self, sampling: Sampling, eos: frozenset[int], row_size: int, matcher: Any = None) -> None:
+        """`matcher` is llguidance's, at its beginning. The library's constructor wants the model in vain."""
         self.background_result = None
         self.failure = ""
-        self._matcher = matcher
+        self._sampling = sampling
         self._eos = sorted(eos)
+        self._row_size = row_size
+        self._matcher = matcher
         self._allowed: Tensor | None = None
 
     def begin(self, prefix_str: str) -> None:
@@ -47,8 +51,7 @@ class TokenFilter(ExLlamaV2Filter):  # type: ignore[misc]  # the library has no 
     def feed(self, token: Tensor) -> None:
         """Take the sampled token."""
         token_id = int(token.item())
-        self._allowed = None
-        if self.failure or token_id in self._eos:
+        if self._matcher is None or self.failure or token_id in self._eos:
             return
         try:
             if not self._matcher.consume_token(token_id):
@@ -67,7 +70,7 @@ class TokenFilter(ExLlamaV2Filter):  # type: ignore[misc]  # the library has no 
     def prepare_logit_mask(self) -> bool:
         """Compute which tokens may come next."""
         try:
-            if not self.failure:
+            if self._matcher is not None and not self.failure:
                 self._allowed = self._mask()
         except Exception as error:  # noqa: BLE001 - as above
             self.failure = repr(error)
@@ -75,24 +78,25 @@ class TokenFilter(ExLlamaV2Filter):  # type: ignore[misc]  # the library has no 
 
     def mask_logits(self, logits: Tensor) -> Tensor:
         """Return the row with everything else excluded."""
-        allowed = self._allowed
-        masked = torch.full_like(logits, float("-inf"))
-        if self.failure or allowed is None:
+        if self.failure:
+            masked = torch.full_like(logits, float("-inf"))
             masked[self._eos] = 0.0
             return masked
-        width = min(allowed.shape[0], logits.shape[0])
-        masked[:width] = torch.where(allowed[:width], logits[:width], masked[:width])
-        return masked
+        if self._allowed is not None:
+            logits = logits.masked_fill(~self._allowed[: logits.shape[0]], float("-inf"))
+        return truncate(logits, self._sampling)
 
     def _mask(self) -> Tensor | None:
-        bits = torch.frombuffer(bytearray(self._matcher.compute_bitmask()), dtype=torch.uint8)
+        bits = numpy.frombuffer(self._matcher.compute_bitmask(), dtype=numpy.uint8)
         if self._matcher.is_error():
             self.failure = self._matcher.get_error()
             return None
-        allowed = (bits[:, None] >> torch.arange(8, dtype=torch.uint8) & 1).flatten().bool()
-        if not bool(allowed.any()):
+        if not bits.any():
             self.failure = "the constraint leaves no token that could come next"
             return None
+        allowed = torch.zeros(self._row_size, dtype=torch.bool)
+        found = torch.from_numpy(numpy.unpackbits(bits, bitorder="little")).bool()[: self._row_size]
+        allowed[: found.shape[0]] = found
         return allowed
 
 
@@ -122,7 +126,8 @@ class JobOptions:
     row_size: int
     """Numbers in a row of logits: the vocabulary, padded."""
     logprobs: int | None = None
-    filter: TokenFilter | None = None
+    matcher: Any = None
+    """llguidance's, for a constrained job."""
 
 
 class LibraryJob(ExLlamaV2DynamicJob):  # type: ignore[misc]  # the library has no types
@@ -130,6 +135,10 @@ class LibraryJob(ExLlamaV2DynamicJob):  # type: ignore[misc]  # the library has 
 
     def __init__(self, options: JobOptions) -> None:
         """Build; raises nothing for options that the engine has checked."""
+        limits = options.matcher is not None or cuts_itself(options.sampling)
+        self._filter = (
+            TokenFilter(options.sampling, options.eos, options.row_size, options.matcher) if limits else None
+        )
         super().__init__(
             input_ids=torch.tensor([options.token_ids], dtype=torch.long),
             max_new_tokens=options.new_tokens,
@@ -137,7 +146,7 @@ class LibraryJob(ExLlamaV2DynamicJob):  # type: ignore[misc]  # the library has 
             gen_settings=_sampler_settings(options),
             seed=options.seed,
             stop_conditions=sorted(options.ending),
-            filters=[options.filter] if options.filter is not None else [],
+            filters=[self._filter] if self._filter is not None else [],
         )
         self._options = options
         self._row: Row | None = None
@@ -147,8 +156,7 @@ class LibraryJob(ExLlamaV2DynamicJob):  # type: ignore[misc]  # the library has 
     @property
     def failure(self) -> str:
         """Return what went wrong in this job's sampling; empty if nothing did."""
-        found = self._options.filter
-        return self._failure or (found.failure if found is not None else "")
+        return self._failure or (self._filter.failure if self._filter is not None else "")
 
     def take(self) -> list[Sampled]:
         """Return the tokens drawn since the last call."""

@@ -6,25 +6,33 @@ top-p, min-p, typical-p, the same as our other engines'.
 
 Differences in the library's reading of a value, settled here: a top-p of 0 is off there and "only
 the most likely" with us; a min-p of 1 is off there and "as likely as the most likely" with us. A
-temperature below 0.01 is greedy there; so it is. Repetition, frequency and presence penalties look
-at the whole context, the prompt included.
+temperature below 0.01 is greedy there; so it is. Its top-p and typical-p are not used: see
+`truncation`. Repetition, frequency and presence penalties look at the whole context, the prompt
+included.
 """
 
 from __future__ import annotations
 
 from service.domain.request import Sampling
 
+_GREEDY_BELOW = 0.01
+"""The library's own limit."""
 Value = float | int | bool | None
 
 
 def is_greedy(sampling: Sampling) -> bool:
     """Whether only the most likely token may be drawn."""
-    return sampling.temperature == 0 or sampling.top_p == 0 or sampling.min_p >= 1 or sampling.top_k == 1
+    return sampling.temperature < _GREEDY_BELOW or sampling.top_p == 0 or sampling.min_p >= 1 or sampling.top_k == 1
+
+
+def cuts_itself(sampling: Sampling) -> bool:
+    """Whether the row is cut by `truncation`, so that the library only draws."""
+    return not is_greedy(sampling) and (sampling.top_p < 1 or sampling.typical_p < 1)
 
 
 def sampler_values(sampling: Sampling) -> dict[str, Value]:
     """Return every numeric field of the library's `Settings`; its state and `token_bias` are not here."""
-    greedy = is_greedy(sampling)
+    greedy, cut = is_greedy(sampling), cuts_itself(sampling)
     return {
         "token_repetition_penalty": sampling.repetition_penalty,
         "token_repetition_range": -1,
@@ -36,12 +44,12 @@ def sampler_values(sampling: Sampling) -> dict[str, Value]:
         "min_temp": 0.0,
         "max_temp": 0.0,
         "temp_exponent": 1.0,
-        "top_k": 1 if greedy else sampling.top_k,
-        "top_p": 0.0 if greedy or sampling.top_p >= 1 else sampling.top_p,
+        "top_k": 1 if greedy else 0 if cut else sampling.top_k,
+        "top_p": 0.0,
         "top_a": 0.0,
-        "min_p": 0.0 if greedy else sampling.min_p,
+        "min_p": 0.0 if greedy or cut else sampling.min_p,
         "tfs": 0.0,
-        "typical": 0.0 if greedy or sampling.typical_p >= 1 else sampling.typical_p,
+        "typical": 0.0,
         "skew": 0.0,
         "temperature_last": False,
         "mirostat": False,
