@@ -10,8 +10,8 @@ import pytest
 
 from service.adapters.engines.exllamav2.settings import PAGE_TOKENS
 from service.ports.engine import EndReason, EngineEvent, EngineLoadError, Job, Prefilled, Produced
-from tests.contract.engines.recorder import Recorder, run
 from tests.contract.engines import suite
+from tests.contract.engines.recorder import Recorder, run
 from tests.support.exllamav2.engines import Opened, opened, random_ids
 
 
@@ -60,7 +60,11 @@ def test_a_job_waits_until_its_pages_are_free_and_others_behind_it_wait_too(mode
                     if event.job_id not in order:
                         order.append(event.job_id)
 
-        big, bigger, small = job(random_ids(300, 1), 300), job(random_ids(400, 2), 300), job(random_ids(5, 3), 4)
+        big, bigger, small = (
+            job(random_ids(300, 1), 300),
+            job(random_ids(400, 2), 300),
+            job(random_ids(5, 3), 4),
+        )
         recorders = [Recorder(note) for _ in range(3)]
         for one, recorder in zip((big, bigger, small), recorders, strict=True):
             found.engine.submit(one, recorder.deliver)

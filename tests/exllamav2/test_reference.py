@@ -18,7 +18,9 @@ from tests.contract.engines.recorder import Recorder, run
 from tests.contract.engines.suite import job
 from tests.support.exllamav2.engines import Opened, opened, random_ids
 
-VECTORS: dict[str, Any] = json.loads((Path(__file__).parents[1] / "vectors" / "exllamav2_greedy.json").read_text())
+VECTORS: dict[str, Any] = json.loads(
+    (Path(__file__).parents[1] / "vectors" / "exllamav2_greedy.json").read_text()
+)
 CASES: list[dict[str, Any]] = VECTORS["cases"]
 
 

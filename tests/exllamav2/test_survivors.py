@@ -36,7 +36,9 @@ class BrokenMatcher:
         self._fed += 1
         if self._fed == 3 and self._fault == "feed raises":
             raise ValueError("boom")
-        return not (self._fed == 3 and self._fault == "feed refuses") and bool(self._inner.consume_token(token_id))
+        return not (self._fed == 3 and self._fault == "feed refuses") and bool(
+            self._inner.consume_token(token_id)
+        )
 
     def compute_bitmask(self) -> bytes:
         if self._fed == 3 and self._fault == "mask raises":

@@ -37,7 +37,9 @@ def build() -> ModuleType:
     folder = _KEPT / _key()
     folder.mkdir(parents=True, exist_ok=True)
     # torch looks for the ninja of the virtual environment on PATH.
-    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    os.environ["PATH"] = os.pathsep.join(
+        [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
+    )
     sources = _package() / "exllamav2_ext"
     module: ModuleType = cpp_extension.load(
         name="exllamav2_ext",

@@ -7,6 +7,7 @@ account by `test_reference.py`: the model's tokens equal another implementation'
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -54,7 +55,7 @@ def cache_rotate(cache: Tensor, order: Tensor, spare: Tensor) -> None:
     """Move pages along a cycle: each place takes the next one's page."""
     places = order.tolist()
     first = cache[places[0]].clone()
-    for to, source in zip(places[:-1], places[1:], strict=True):
+    for to, source in pairwise(places):
         cache[to].copy_(cache[source])
     cache[places[-1]].copy_(first)
 

@@ -7,13 +7,13 @@ device context. The generator, its jobs, the cache and the sampler are left alon
 
 from __future__ import annotations
 
-import importlib
 import sys
 from types import ModuleType
 from typing import Any
 
 import torch
 
+from service.adapters.engines.exllamav2.attention_import import import_library
 from tests.support.exllamav2.extension import build
 from tests.support.exllamav2.kernels import KERNELS
 
@@ -37,17 +37,20 @@ def install() -> None:
         return
     host = build()
     extension = _Extension("exllamav2_ext")
-    extension.__dict__.update({name: value for name, value in vars(host).items() if not name.startswith("__")})
+    extension.__dict__.update(
+        {name: value for name, value in vars(host).items() if not name.startswith("__")}
+    )
     extension.__dict__.update(KERNELS)
     sys.modules["exllamav2_ext"] = extension
     torch.cuda.synchronize = _nothing
-    importlib.import_module("exllamav2")
+    import_library()
+    modules: dict[str, Any] = dict(sys.modules)
     for name in ("module", "model", "device"):
-        sys.modules[f"exllamav2.{name}"]._torch_device = _cpu  # type: ignore[attr-defined]  # patched
-    for name, module in list(sys.modules.items()):
+        modules[f"exllamav2.{name}"]._torch_device = _cpu
+    for name, module in modules.items():
         if name.startswith("exllamav2.") and hasattr(module, "safe_move_tensor"):
             module.safe_move_tensor = _stay
-    sys.modules["exllamav2.device"].ExLlamaV2DeviceContext.__init__ = _device_context  # type: ignore[attr-defined]  # patched
+    modules["exllamav2.device"].ExLlamaV2DeviceContext.__init__ = _device_context
 
 
 def _nothing(*_: object, **__: object) -> None:

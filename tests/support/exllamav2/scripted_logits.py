@@ -22,7 +22,9 @@ def scripted(library: Library, scripts: Scripts) -> Iterator[None]:
     """Make jobs say the tokens of their prompt's script, its last one for ever."""
     model, generator = library.model, library.generator
 
-    def forward_chunk(input_ids: Any, *_: object, preprocess_only: bool = False, **__: object) -> dict[str, Any]:
+    def forward_chunk(
+        input_ids: Any, *_: object, preprocess_only: bool = False, **__: object
+    ) -> dict[str, Any]:
         if preprocess_only:
             return {}
         jobs = [job for job in generator.active_jobs if job.is_prefill_done()]  # rows come in this order

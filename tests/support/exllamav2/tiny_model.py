@@ -64,7 +64,9 @@ def make(folder: Path, shape: Shape = Shape(), seed: int = 0, **config: Any) -> 
     folder.mkdir(parents=True, exist_ok=True)
     size = len(vocabulary())
     _write(folder / "tokenizer.json", _tokenizer())
-    _write(folder / "tokenizer_config.json", {"bos_token": "<s>", "eos_token": "</s>", "chat_template": TEMPLATE})
+    _write(
+        folder / "tokenizer_config.json", {"bos_token": "<s>", "eos_token": "</s>", "chat_template": TEMPLATE}
+    )
     _write(folder / "generation_config.json", {"bos_token_id": BOS, "eos_token_id": [EOS]})
     _write(folder / "config.json", _config(shape, size) | config)
     save_file(_weights(shape, size, seed), folder / "model.safetensors", metadata={"format": "pt"})

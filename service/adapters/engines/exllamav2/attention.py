@@ -43,8 +43,8 @@ def choose(choice: AttentionChoice) -> str:
     )
     if choice == "flash_attn" and not (real and fit):
         raise EngineLoadError(
-            "attention is set to flash_attn, but flash-attn 2.5.7 or newer is not installed, or a GPU is older "
-            "than compute capability 8.0: install it, or set attention to auto"
+            "attention is set to flash_attn, but flash-attn 2.5.7 or newer is not installed, or a GPU is "
+            "older than compute capability 8.0: install it, or set attention to auto"
         )
     if real and fit and choice in ("auto", "flash_attn"):
         return f"flash-attn {sys.modules['flash_attn'].__version__}"
@@ -96,7 +96,9 @@ class StandIn:
         rows = torch.arange(s - n, s, device=q.device)[:, None]
         columns = torch.arange(s, device=q.device)[None]
         mask = columns <= rows if causal else torch.ones_like(columns <= rows)
-        return _attend(q, k, v, _windowed(mask, rows, columns, window_size)[None, None], softmax_scale, softcap)
+        return _attend(
+            q, k, v, _windowed(mask, rows, columns, window_size)[None, None], softmax_scale, softcap
+        )
 
     def attend_cached(
         self,

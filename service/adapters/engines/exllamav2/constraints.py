@@ -69,11 +69,11 @@ def _source(constraint: Constraint) -> str:
     try:
         match constraint:
             case JsonSchema(text):
-                return llguidance.LLMatcher.grammar_from_json_schema(_schema(text), overrides=_JSON)
+                return str(llguidance.LLMatcher.grammar_from_json_schema(_schema(text), overrides=_JSON))
             case Regex(pattern):
-                return llguidance.grammar_from("regex", pattern)
+                return str(llguidance.grammar_from("regex", pattern))
             case Grammar(text):
-                return llguidance.grammar_from("grammar", text)
+                return str(llguidance.grammar_from("grammar", text))
             case _ as unreachable:
                 assert_never(unreachable)
     except ValueError as error:

@@ -70,16 +70,16 @@ class ExLlamaV2Engine:
             eos |= {named}
         eos = frozenset(i for i in eos if i < vocabulary.size)
         self._import()
-        from service.adapters.engines.exllamav2 import library  # noqa: PLC0415 - the library is there only now
-        from service.adapters.engines.exllamav2.generator import Generator  # noqa: PLC0415
-        from service.adapters.engines.exllamav2.loop import Loop  # noqa: PLC0415
+        from service.adapters.engines.exllamav2 import library
+        from service.adapters.engines.exllamav2.generator import Generator
+        from service.adapters.engines.exllamav2.loop import Loop
 
         self._library = loaded = library.load(settings, files, vocabulary.size, tuple(sorted(eos)), progress)
         self._vocabulary_size = loaded.vocabulary_size
         self._constraints = Constraints(files.tokenizer, loaded.vocabulary_size, eos)
         self._generator = Generator(loaded, eos, settings.drafted_tokens, settings.chunk_tokens)
         if settings.warm_up:
-            self._generator.warm_up()
+            self._warm_up()
         self._loop = Loop(self._generator, vocabulary, eos)
         self._loop.start()
         threading.Thread(target=self._compile, name="exllamav2-constraints", daemon=True).start()
@@ -137,11 +137,20 @@ class ExLlamaV2Engine:
             raise EngineLoadError(
                 f"exllamav2 is not installed completely ({error}): see docs/engines/exllamav2.md"
             ) from error
-        except Exception as error:  # noqa: BLE001 - compiling fails in many ways, none of them typed
+        except Exception as error:
             traceback.print_exc(file=sys.stderr)
             raise EngineLoadError(
                 f"exllamav2's kernels could not be compiled or loaded ({type(error).__name__}): "
                 "see docs/engines/exllamav2.md, Install"
+            ) from error
+
+    def _warm_up(self) -> None:
+        try:
+            self._generator.warm_up(self._library.context_tokens)
+        except RuntimeError as error:  # torch's for everything on a GPU, out of memory included
+            raise EngineLoadError(
+                f"the model is loaded but cannot compute its first tokens ({error}): lower cache_tokens, "
+                "batch_tokens or slots if memory is short; else see docs/engines/exllamav2.md"
             ) from error
 
     def _faults(self, job: Job) -> Iterator[str]:

@@ -141,10 +141,18 @@ class Generator:
                     length = result["eos_reason"] == Over.LENGTH.value
                     running.over = Over.LENGTH if length else Over.TOKEN
 
-    def warm_up(self) -> None:
-        """Run one short job, then forget what it left in the cache."""
-        job = Job("warm-up", (min(self._eos, default=0),) * 8, 16, Sampling(), ignore_eos=True)
-        self.start(self.prepare(job))
+    def warm_up(self, context_tokens: int) -> None:
+        """Run a job with a whole chunk of prompt, then forget what it left in the cache.
+
+        Kernels are tuned then, and the memory of the largest step is known to be there.
+        """
+        new = min(16, context_tokens // 2)
+        prompt = min(self.chunk_tokens + 1, context_tokens - new)
+        self.start(
+            self.prepare(
+                Job("warm-up", (min(self._eos, default=0),) * prompt, new, Sampling(), ignore_eos=True)
+            )
+        )
         while self._running:
             self.step()
         self._generator.reset_page_table()

@@ -104,7 +104,9 @@ def load(
             "smaller cache_type, or a model with fewer bits"
         ) from error
     except (AssertionError, ValueError, TypeError, KeyError, RuntimeError, OSError) as error:
-        raise EngineLoadError(f"exllamav2 cannot load {files.folder}: {type(error).__name__}: {error}") from error
+        raise EngineLoadError(
+            f"exllamav2 cannot load {files.folder}: {type(error).__name__}: {error}"
+        ) from error
 
 
 def _load(
@@ -150,8 +152,8 @@ def _load(
         generator.set_loras([_lora(model, path, settings.lora_scale) for path in settings.lora_paths])
     progress(0.95)
     sys.stderr.write(
-        f"exllamav2: {files.folder.name}, attention {in_use}, cache {settings.cache_type} of {cache_tokens} tokens, "
-        f"context {context}, batch {settings.slots}\n"
+        f"exllamav2: {files.folder.name}, attention {in_use}, cache {settings.cache_type} of {cache_tokens} "
+        f"tokens, context {context}, batch {settings.slots}\n"
     )
     return Library(generator, model, draft, in_use, context, vocabulary_size, generator.padded_vocab_size)
 
@@ -170,7 +172,7 @@ def _config(files: ModelFiles, settings: ExLlamaV2Settings) -> tuple[Any, int]:
     named = files.config["architectures"][0]
     if config.arch.arch_string != named:
         raise EngineLoadError(
-            f"exllamav2 does not know the architecture {named} and would run it as a Llama: name another model"
+            f"exllamav2 does not know the architecture {named}, and would run it as a Llama: name another"
         )
     if config.no_flash_attn:
         raise EngineLoadError(f"exllamav2 runs {named} without batching only, which is not supported here")
@@ -216,5 +218,7 @@ def _draft(settings: ExLlamaV2Settings, max_seq_len: int, cache_tokens: int) -> 
 
 def _lora(model: Any, path: Path, scale: float) -> Any:
     if not (path / "adapter_model.safetensors").is_file() or (path / "adapter_model.bin").exists():
-        raise EngineLoadError(f"{path} must hold adapter_model.safetensors, and no adapter_model.bin, which is code")
+        raise EngineLoadError(
+            f"{path} must hold adapter_model.safetensors, and no adapter_model.bin, which is code"
+        )
     return ExLlamaV2Lora.from_directory(model, str(path), scale)

@@ -38,9 +38,7 @@ def measure(logits: Tensor, vocabulary_size: int, count: int) -> Row:
 def token_logprob(token_id: int, row: Row, vocabulary: Vocabulary) -> TokenLogprob:
     """Return the entry of the token that was drawn at this position."""
     data = vocabulary.pieces[token_id]
-    top = tuple(
-        TopLogprob(_text(piece := vocabulary.pieces[i]), piece, i, value) for i, value in row.top
-    )
+    top = tuple(TopLogprob(_text(piece := vocabulary.pieces[i]), piece, i, value) for i, value in row.top)
     return TokenLogprob(_text(data), data, token_id, float(row.logprobs[token_id]), top)
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from service.adapters.engines.exllamav2.rope import RopeRefusal, translated
+from service.adapters.engines.exllamav2.weights import check_weights
 from service.ports.engine import EngineLoadError
 
 _MAX_JSON_BYTES = 256 * 1024 * 1024
@@ -48,8 +49,7 @@ def read_model_files(folder: Path) -> ModelFiles:
     if not folder.is_dir():
         raise EngineLoadError(f"{folder} is not a folder: exllamav2 needs a model's folder, not a file")
     found = _json(folder / "config.json", needed=True)
-    if not any(folder.glob("*.safetensors")):
-        raise EngineLoadError(f"{folder} has no .safetensors files: convert the model, or name another")
+    check_weights(folder)
     architectures = found.get("architectures")
     if not isinstance(architectures, list) or len(architectures) != 1:
         raise EngineLoadError(f"{folder / 'config.json'} must name exactly one architecture")
@@ -124,7 +124,10 @@ def _chat_template(folder: Path, tokenizer_config: Mapping[str, Any]) -> str:
     file = folder / "chat_template.jinja"
     if file.is_file():
         return file.read_text(encoding="utf-8")
-    for found in (_json(folder / "chat_template.json").get("chat_template"), tokenizer_config.get("chat_template")):
+    for found in (
+        _json(folder / "chat_template.json").get("chat_template"),
+        tokenizer_config.get("chat_template"),
+    ):
         if isinstance(found, str):
             return found
         if isinstance(found, list):

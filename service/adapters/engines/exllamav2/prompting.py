@@ -32,7 +32,7 @@ class Prompting:
         try:
             # Two of them: whether special tokens' text counts is a state of the object.
             self._plain, self._special = (Tokenizer.from_str(source) for _ in range(2))
-        except Exception as error:  # noqa: BLE001 - the library raises bare Exception
+        except Exception as error:
             raise EngineLoadError(f"{files.folder}/tokenizer.json cannot be used: {error}") from error
         for tokenizer in (self._plain, self._special):
             tokenizer.no_truncation()
@@ -69,7 +69,9 @@ class Prompting:
             return ()
         _, found, after = text.partition(_ANSWER)
         after = after.lstrip()
-        ending = [i for i, token in self._vocabulary.special.items() if found and token and after.startswith(token)]
+        ending = [
+            i for i, token in self._vocabulary.special.items() if found and token and after.startswith(token)
+        ]
         return tuple(sorted(ending))
 
     def ids(self, prompt: Prompt, continuation: str) -> tuple[int, ...]:
@@ -105,9 +107,10 @@ class Prompting:
     def _encode(self, text: str, *, special: bool) -> list[int]:
         tokenizer = self._special if special else self._plain
         try:
-            return list(tokenizer.encode(text, add_special_tokens=False).ids)
+            text.encode()
         except UnicodeEncodeError:
             raise PromptError("the prompt holds half a surrogate pair, which is no character") from None
+        return list(tokenizer.encode(text, add_special_tokens=False).ids)
 
     def _wanted_bos(self, files: ModelFiles) -> int | None:
         without, own = (self._special.encode("a", add_special_tokens=add).ids for add in (False, True))

@@ -55,9 +55,9 @@ def _translated_level(config: Mapping[str, Any]) -> dict[str, Any]:
                 found[key] = value
         if found.get("rope_scaling") is None:
             found["rope_scaling"] = scaling
-    scaling = found.get("rope_scaling")
-    if isinstance(scaling, Mapping):
-        found["rope_scaling"] = _scaling(scaling, found)
+    named = found.get("rope_scaling")
+    if isinstance(named, Mapping):
+        found["rope_scaling"] = _scaling(named, found)
     return found
 
 
@@ -70,7 +70,9 @@ def _scaling(scaling: Mapping[str, Any], config: dict[str, Any]) -> dict[str, An
         kind = "mrope"
     if kind not in _SCALINGS:
         raise RopeRefusal(f"its RoPE scaling {kind!r} is not one that exllamav2 has ({', '.join(_SCALINGS)})")
-    values = {key: value for key, value in scaling.items() if key not in ("type", "rope_type") and value is not None}
+    values = {
+        key: value for key, value in scaling.items() if key not in ("type", "rope_type") and value is not None
+    }
     original = "original_max_position_embeddings"
     if kind in ("longrope", "su") and original not in config and original in values:
         config[original] = values[original]
@@ -82,6 +84,12 @@ def _scaling(scaling: Mapping[str, Any], config: dict[str, Any]) -> dict[str, An
     if kind == "yarn":
         odd = sorted(k for k, usual in _YARN_DEFAULTS.items() if values.get(k, usual) != usual)
         if odd or values.get("attention_factor") is not None:
-            raise RopeRefusal(f"its YaRN scaling sets {', '.join(odd or ['attention_factor'])}, which exllamav2 ignores")
+            raise RopeRefusal(
+                f"its YaRN scaling sets {', '.join(odd or ['attention_factor'])}, which exllamav2 ignores"
+            )
     both = old is not None and new is not None  # the library takes either, and fails on both
-    return {"type": kind, **values} if both or values.keys() - scaling.keys() or kind == "mrope" else dict(scaling)
+    return (
+        {"type": kind, **values}
+        if both or values.keys() - scaling.keys() or kind == "mrope"
+        else dict(scaling)
+    )

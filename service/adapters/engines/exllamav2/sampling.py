@@ -22,7 +22,12 @@ Value = float | int | bool | None
 
 def is_greedy(sampling: Sampling) -> bool:
     """Whether only the most likely token may be drawn."""
-    return sampling.temperature < _GREEDY_BELOW or sampling.top_p == 0 or sampling.min_p >= 1 or sampling.top_k == 1
+    return (
+        sampling.temperature < _GREEDY_BELOW
+        or sampling.top_p == 0
+        or sampling.min_p >= 1
+        or sampling.top_k == 1
+    )
 
 
 def cuts_itself(sampling: Sampling) -> bool:
