@@ -23,7 +23,7 @@ MARK = "~"
 PIECES = [f" {word}{MARK}" for word in ("the", "river", "bends", "and", "a", "heron", "waits", "in", "shade")]
 REFERENCE = "one process, no gRPC"
 SLOTS = 64
-SPARE_S = 3
+SPARE_S = 2
 """Longer than the window: streams begin before it and end after it."""
 
 Say = Callable[[str], None]
@@ -42,7 +42,7 @@ class BridgeSize:
     saturated_rounds: int = 2
 
 
-QUICK = BridgeSize(paced=((64, 4, 1),), saturated_tokens=2000, saturated_rounds=1)
+QUICK = BridgeSize(paced=((64, 3, 1),), saturated_tokens=1500, saturated_rounds=1)
 
 
 async def measure(size: BridgeSize, folder: Path, say: Say) -> Findings:
@@ -101,9 +101,7 @@ async def measure_saturated(size: BridgeSize, folder: Path, say: Say) -> Finding
 async def _start(
     stack: AsyncExitStack, folder: Path, options: str, *arguments: str
 ) -> tuple[Reference, Bridge]:
-    reference = await stack.enter_async_context(
-        running_reference("benchmarks.one_process", *arguments)
-    )
+    reference = await stack.enter_async_context(running_reference("benchmarks.one_process", *arguments))
     bridge = await stack.enter_async_context(
         running_bridge(folder, engine_slots=str(SLOTS), engine_options=options)
     )
@@ -127,9 +125,7 @@ async def _rounds(
 
 
 def _plan(streams: int, tokens: int, *, window_s: float = 0, tick_s: float = 0) -> Plan:
-    return Plan(
-        "", "replicate", bodies(streams, tokens), piece_mark=MARK, window_s=window_s, tick_s=tick_s
-    )
+    return Plan("", "replicate", bodies(streams, tokens), piece_mark=MARK, window_s=window_s, tick_s=tick_s)
 
 
 def bodies(streams: int, tokens: int) -> list[dict[str, object]]:
@@ -155,9 +151,7 @@ def _judge_paced(name: str, found: list[tuple[LoadReport, LoadReport]], *, main:
     ]
     for percent in (50, 99):
         late = [tuple(_late_ms(window, percent) for window in side) for side in windows]
-        comparisons.append(
-            Comparison(f"lateness p{percent}, {name}", "ms", late[0], late[1], REFERENCE)
-        )
+        comparisons.append(Comparison(f"lateness p{percent}, {name}", "ms", late[0], late[1], REFERENCE))
     if not main:
         return Findings(tuple(comparisons))
     amounts = tuple(

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import secrets
-import signal
 import sys
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from service.adapters.engines.llama_cpp.settings import LlamaCppSettings
 
 
 def main() -> None:
-    """Serve until killed."""
+    """Serve until standard input ends."""
     parser = argparse.ArgumentParser(prog="benchmarks.llama_server", description=__doc__)
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--slots", type=int, required=True)
@@ -35,7 +34,7 @@ def main() -> None:
     server, address = library.start(settings, key)
     sys.stdout.write(json.dumps({"url": address, "headers": {"authorization": f"Bearer {key}"}}) + "\n")
     sys.stdout.flush()
-    signal.pause()
+    sys.stdin.buffer.read()
     del server
 
 

@@ -68,9 +68,9 @@ async def follow_prediction(plan: Plan, connection: Connection, body: bytes) -> 
     connection.send("POST", "/v1/predictions", plan.headers, body)
     created = msgspec.json.decode(await connection.answer(), type=Created)
     connection.expect(replace(REPLICATE, piece=plan.piece_mark.encode()))
-    connection.send("GET", _path(created.urls.stream), {**plan.headers, "accept": "text/event-stream"})
+    connection.send("GET", path_of(created.urls.stream), {**plan.headers, "accept": "text/event-stream"})
     await connection.follow()
-    return Followed(connection, sent_s, _path(created.urls.get))
+    return Followed(connection, sent_s, path_of(created.urls.get))
 
 
 async def follow_chat(plan: Plan, connection: Connection, body: bytes) -> Followed:
@@ -164,7 +164,8 @@ def _pieces(connections: Sequence[Connection]) -> int:
     return sum(connection.pieces for connection in connections)
 
 
-def _path(url: str) -> str:
+def path_of(url: str) -> str:
+    """Return the path of a URL."""
     return urlsplit(url).path
 
 

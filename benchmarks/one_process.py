@@ -10,8 +10,10 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import os
 import socket
 import sys
+import threading
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -159,17 +161,25 @@ def create_app(engine: StepEngine, base_url: str) -> Starlette:
 
 
 def main() -> None:
-    """Serve until killed."""
+    """Serve until standard input ends."""
     parser = argparse.ArgumentParser(prog="benchmarks.one_process", description=__doc__)
     parser.add_argument("--rate", type=float, default=0, help="steps a second; 0 for no pacing")
     arguments = parser.parse_args()
     listener = socket.create_server(("127.0.0.1", 0), backlog=2048)
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     app = create_app(StepEngine(arguments.rate), url)
-    config = uvicorn.Config(app, http="httptools", loop="uvloop", ws="none", log_config=None, access_log=False)
+    config = uvicorn.Config(
+        app, http="httptools", loop="uvloop", ws="none", log_config=None, access_log=False
+    )
     sys.stdout.write(json.dumps({"url": url}) + "\n")
     sys.stdout.flush()
+    threading.Thread(target=_end_with_input, daemon=True).start()
     uvicorn.Server(config).run(sockets=[listener])
+
+
+def _end_with_input() -> None:
+    sys.stdin.buffer.read()
+    os._exit(0)
 
 
 if __name__ == "__main__":

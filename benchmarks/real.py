@@ -46,7 +46,7 @@ class RealSize:
     max_tokens: int = 96
 
 
-QUICK = RealSize(streams=(8,), rounds=2, max_tokens=48)
+QUICK = RealSize(streams=(8,), rounds=1, max_tokens=48)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,26 +89,16 @@ async def measure(size: RealSize, model: Path, folder: Path, say: Say) -> Findin
 async def _round(
     bridge: Bridge, reference: Reference, messages: list[list[dict[str, str]]], max_tokens: int
 ) -> Pair:
-    theirs = Plan(
-        reference.url,
-        "chat",
-        [
-            {
-                "messages": chat, "max_tokens": max_tokens, "temperature": 0, "stream": True,
-                "stream_options": {"include_usage": True}, "cache_prompt": True,
-            }
-            for chat in messages
-        ],
-        headers=reference.headers,
-    )  # fmt: skip
-    ours = Plan(
-        bridge.edge.url,
-        "replicate",
-        [
-            {"version": Service.MODEL, "input": {"messages": chat, "max_tokens": max_tokens, "temperature": 0}}
-            for chat in messages
-        ],
-    )
+    asked: dict[str, object] = {"max_tokens": max_tokens, "temperature": 0}
+    usage = {"include_usage": True}
+    chat_bodies: list[dict[str, object]] = [
+        {"messages": chat, **asked, "stream": True, "stream_options": usage} for chat in messages
+    ]
+    theirs = Plan(reference.url, "chat", chat_bodies, headers=reference.headers)
+    creates: list[dict[str, object]] = [
+        {"version": Service.MODEL, "input": {"messages": chat, **asked}} for chat in messages
+    ]
+    ours = Plan(bridge.edge.url, "replicate", creates)
     await anyio.sleep(REST_S)
     first = await run_load(ours)
     await anyio.sleep(REST_S)
@@ -151,12 +141,15 @@ def judge(streams: int, pairs: list[Pair]) -> Findings:
 def _differences(name: str, pairs: list[Pair]) -> tuple[str, ...]:
     notes = []
     for number, pair in enumerate(pairs, 1):
-        sides = [sorted((s.input_tokens, s.output_tokens) for s in r.streams) for r in (pair.ours, pair.theirs)]
-        inputs, outputs = ([sum(s[i] for s in side) for side in sides] for i in (0, 1))
-        if inputs[0] != inputs[1]:
-            notes.append(f"{name}, round {number}: {inputs[0]} prompt tokens on ours, {inputs[1]} on theirs")
-        if sides[0] != sides[1] and inputs[0] == inputs[1]:
-            notes.append(
-                f"{name}, round {number}: lengths differ, {outputs[0]} output tokens on ours, {outputs[1]} on theirs"
-            )
+        ours, theirs = (
+            sorted((stream.input_tokens, stream.output_tokens) for stream in side.streams)
+            for side in (pair.ours, pair.theirs)
+        )
+        if ours != theirs:
+            counts = f"{_sums(ours)} on ours, {_sums(theirs)} on theirs"
+            notes.append(f"{name}, round {number}, prompt and output tokens: {counts}")
     return tuple(notes)
+
+
+def _sums(counts: list[tuple[int, int]]) -> str:
+    return f"{sum(inputs for inputs, _ in counts)} and {sum(outputs for _, outputs in counts)}"

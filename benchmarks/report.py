@@ -20,18 +20,18 @@ def render(findings: Findings, machine: str) -> str:
     """Return the report: ratios first, then absolute numbers under the machine's name."""
     parts = []
     if findings.comparisons:
-        rows = [
+        judged = [
             (c.what, number(c.ratio), f"{number(c.spread[0])} to {number(c.spread[1])}", *_aim(c))
             for c in findings.comparisons
         ]
-        parts.append(table(("ratio, ours ÷ reference", "median", "rounds", "aim", "met"), rows))
+        parts.append(table(("ratio, ours ÷ reference", "median", "rounds", "aim", "met"), judged))
     parts.append(f"Absolute numbers, medians, on {machine}:")
     if findings.comparisons:
-        rows = [
+        measured = [
             (c.what, number(median(c.ours)), number(median(c.reference)), c.unit, c.reference_name)
             for c in findings.comparisons
         ]
-        parts.append(table(("measure", "ours", "reference", "unit", "the reference"), rows))
+        parts.append(table(("measure", "ours", "reference", "unit", "the reference"), measured))
     if findings.amounts:
         rows = [
             (a.what, number(median(a.values)), f"{number(min(a.values))} to {number(max(a.values))}", a.unit)

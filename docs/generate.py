@@ -40,8 +40,8 @@ Durations are written as seconds (`20`, `0.5`) or with a unit (`250ms`, `20s`, `
 {edge}
 ## The first run
 
-`make run` sets what the two need to find each other, and takes `PROMPT`, `MODEL` (a file) and `ONCE`. It
-shortens `SERVICE_DRAIN` to 3 s unless it is set.
+`make run` sets what the two need to find each other, shortens `SERVICE_DRAIN` to 3 s, and takes `PROMPT`,
+`MODEL` (a file), `ONCE` and `LOG_DIR`.
 """
 
 ERRORS = """{note}

@@ -1,7 +1,7 @@
 """`python -m clients.first_run`: the command behind `make run`.
 
 Reads PROMPT (what to ask first), MODEL (a GGUF file instead of the demo model), ONCE (1: stop after
-the first prediction, with exit code 0 if it worked), and every SERVICE_ and EDGE_ setting.
+the first prediction, with exit code 0 if it worked), LOG_DIR, and every SERVICE_ and EDGE_ setting.
 Exit codes: 0 stopped by Ctrl-C or SIGTERM once serving, or ONCE done; 1 something failed; 2 the
 settings cannot be used; 130 and 143 interrupted before it served.
 """
@@ -123,13 +123,13 @@ def check_free(host: str, port: int, variable: str) -> None:
 def serve(plan: Plan, console: Console) -> int:
     """Run everything until it is stopped; return the exit code."""
     # The story starts when honcho has forked its children, so that no fork copies a busy thread.
-    with LogFiles(ROOT / "var" / "log", console, lambda: thread.start()) as logs:
+    with LogFiles(plan.logs, console, lambda: thread.start()) as logs:
         story = Story(plan, console, logs)
         processes = Processes(ROOT / "Procfile", logs, plan.env)
         console.title("Tailrace")
         console.step("model", plan.model_shown)
-        console.step("service", f"{plan.service_address}, log in {logs.path('service').relative_to(ROOT)}")
-        console.step("edge", f"{plan.base}, log in {logs.path('edge').relative_to(ROOT)}")
+        console.step("service", f"{plan.service_address}, log in {logs.path('service')}")
+        console.step("edge", f"{plan.base}, log in {logs.path('edge')}")
 
         def tell() -> None:
             try:
@@ -153,7 +153,7 @@ def verdict(story: Story, processes: Processes, console: Console, *, once: bool)
         return 1
     if story.failure:
         console.title("Failed")
-        console.plain(f"  {story.failure}\n  The logs are in {story.logs.folder.relative_to(ROOT)}/.")
+        console.plain(f"  {story.failure}\n  The logs are in {story.logs.folder}/.")
         return 1
     code = processes.signalled
     console.plain("\nStopped.")

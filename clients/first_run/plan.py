@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-DEFAULT_PROMPT = "Why do rivers run to the sea? Answer in two or three sentences."
+DEFAULT_PROMPT = "Explain in three sentences what a river is."
 DEFAULT_SERVICE_PORT = 50051
 DEFAULT_EDGE_PORT = 8080
 DEFAULT_MODEL = "local/smollm2-135m-instruct"
@@ -36,6 +36,8 @@ class Plan:
     engine: str
     prompt: str
     once: bool
+    logs: Path
+    """Folder of the processes' logs."""
     env: Mapping[str, str]
     """For the processes."""
 
@@ -64,7 +66,7 @@ class Plan:
     @property
     def first_input(self) -> dict[str, Any]:
         """The first prediction's input."""
-        return {"prompt": self.prompt, "max_tokens": 128, "temperature": 0.2}
+        return {"prompt": self.prompt, "max_tokens": 128, "temperature": 0}
 
     def with_model(self, path: str) -> Plan:
         """Return the plan with the model's file filled in."""
@@ -73,7 +75,7 @@ class Plan:
 
 def make_plan(environ: Mapping[str, str]) -> Plan:
     """Read our variables. Raises PlanError for one that makes no sense."""
-    env = {k: v for k, v in environ.items() if k not in ("MODEL", "PROMPT", "ONCE")}
+    env = {k: v for k, v in environ.items() if k not in ("MODEL", "PROMPT", "ONCE", "LOG_DIR")}
     path = environ.get("MODEL") or environ.get("SERVICE_MODEL_PATH", "")
     if path:
         if not Path(path).exists():
@@ -104,6 +106,7 @@ def make_plan(environ: Mapping[str, str]) -> Plan:
         engine=environ.get("SERVICE_ENGINE", "llama_cpp"),
         prompt=environ.get("PROMPT") or DEFAULT_PROMPT,
         once=environ.get("ONCE", "0") not in ("", "0"),
+        logs=Path(environ.get("LOG_DIR") or "var/log"),
         env=env,
     )
 

@@ -61,9 +61,7 @@ async def call(
     metadata = caller.metadata()
     while True:
         try:
-            return await guarded(
-                method(request, timeout=timeout_s, metadata=metadata, wait_for_ready=True)
-            )
+            return await guarded(method(request, timeout=timeout_s, metadata=metadata, wait_for_ready=True))
         except UpstreamError as error:
             if not error.is_passing:
                 raise

@@ -52,9 +52,7 @@ class UpstreamPredictions(Protocol):
         """Return a prediction; with `wait` (to 60 s) when it has ended or the wait is over."""
         ...
 
-    async def list(
-        self, *, caller: Caller, page_size: int = 0, page_token: str = ""
-    ) -> PredictionPage:
+    async def list(self, *, caller: Caller, page_size: int = 0, page_token: str = "") -> PredictionPage:
         """Return a page, the newest first, without output."""
         ...
 

@@ -76,7 +76,8 @@ class RpcEventStream:
         """Return the next event; see `EventStream`."""
         while True:
             try:
-                event = await self._next()
+                message = await guarded((self._call or self._open_call()).read())
+                event = self._take(message)
             except UpstreamError as error:
                 self._drop_call()
                 if not self._is_mendable(error):
@@ -87,26 +88,26 @@ class RpcEventStream:
             if event is not None:
                 return (event,)
 
-    async def _next(self) -> PredictionEvent | None:
-        """Return the next event of the current call; None for one of a kind we do not know."""
-        if self._call is None:
-            request = prediction_service_pb2.StreamPredictionRequest(
-                id=self._id, after_sequence=self._last_sequence
-            )
-            self._call = self._method(
-                request,
-                timeout=CALL_DEADLINE.total_seconds(),
-                metadata=self._metadata,
-            )
-        message = await guarded(self._call.read())
+    def _take(self, message: prediction_pb2.PredictionEvent) -> PredictionEvent | None:
+        """Return the event of what was read; None for one of a kind we do not know."""
         if message is grpc.aio.EOF:
             raise UpstreamError(Reason.UNREACHABLE)
-        if message.first_sequence != self._last_sequence + 1 or message.sequence < message.first_sequence:
+        sequence = message.sequence
+        if message.first_sequence != self._last_sequence + 1 or sequence <= self._last_sequence:
             raise UpstreamError(Reason.INTERNAL)  # a hole or a repeat: never shown as if it were text
         event = convert.event_from_proto(message)
-        self._last_sequence = message.sequence
-        self._budget.progress()
+        self._last_sequence = sequence
+        if self._reopening:
+            self._reopening = False
+            self._budget.progress()
         return event
+
+    def _open_call(self) -> StreamCall:
+        request = prediction_service_pb2.StreamPredictionRequest(
+            id=self._id, after_sequence=self._last_sequence
+        )
+        self._call = self._method(request, timeout=CALL_DEADLINE.total_seconds(), metadata=self._metadata)
+        return self._call
 
     def _is_mendable(self, error: UpstreamError) -> bool:
         if error.reason is Reason.DEADLINE_EXCEEDED:
@@ -120,4 +121,3 @@ class RpcEventStream:
         call, self._call = self._call, None
         if call is not None:
             call.cancel()
-

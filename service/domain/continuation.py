@@ -5,11 +5,16 @@ Pure rules for the dispatcher, which performs them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+import hashlib
+from collections.abc import Iterable
+from dataclasses import replace
 
 from service.domain.events import Entry, FinishReason, Output, Status
 from service.domain.lifecycle import Ending
 from service.domain.request import GenerationRequest
+
+REPLAY_LIMIT_TOKENS = 2048
+"""At some tens of tokens a second, a reader would wait for minutes above it."""
 
 
 def logged_text(entries: Iterable[Entry]) -> str:
@@ -31,13 +36,11 @@ def exact_token_ids(entries: Iterable[Entry]) -> tuple[int, ...] | None:
 
 
 def ending_instead(
-    request: GenerationRequest,
     *,
     generated_tokens: int,
     budget_tokens: int,
     stale_claims: int,
     claim_limit: int,
-    capabilities: Collection[str],
 ) -> Ending | None:
     """Return how a prediction must end instead of being continued, or None to continue it.
 
@@ -47,9 +50,33 @@ def ending_instead(
     if stale_claims >= claim_limit:
         text = f"the engine died {stale_claims} times while working on this prediction"
         return Ending(Status.FAILED, FinishReason.ERROR, error=text)
-    if generated_tokens and request.constraint and "continue_constraint" not in capabilities:
-        text = "the engine was lost in the middle of a constrained output, which it cannot continue"
-        return Ending(Status.FAILED, FinishReason.ERROR, error=text)
     if budget_tokens <= generated_tokens:
         return Ending(Status.SUCCEEDED, FinishReason.LENGTH)
     return None
+
+
+def worth_replaying(request: GenerationRequest, generated_tokens: int) -> bool:
+    """Return whether an interrupted prediction is to be generated again from its start.
+
+    That gives exactly the text of an uninterrupted run, where feeding the log as a prompt only
+    gives one that fits; it takes as long as generating did. So it is for those who can tell:
+    greedy and seeded sampling, up to a limit, and constrained output, which no engine can go on
+    with in its middle.
+    """
+    if request.constraint is not None:
+        return True
+    repeatable = request.sampling.temperature == 0 or request.sampling.seed is not None
+    return repeatable and generated_tokens <= REPLAY_LIMIT_TOKENS
+
+
+def with_seed(request: GenerationRequest, prediction_id: str) -> GenerationRequest:
+    """Return the request with a seed: its own, or one that the prediction's id stands for.
+
+    So an interrupted prediction can be generated again, whatever was asked. Ids are random, and so
+    is the seed.
+    """
+    if request.sampling.seed is not None:
+        return request
+    digest = hashlib.sha256(prediction_id.encode()).digest()
+    seed = int.from_bytes(digest[:4], "big")
+    return replace(request, sampling=replace(request.sampling, seed=seed))

@@ -44,9 +44,8 @@ DEADLINE_SLACK_S = 0.05
 1 %: a cancellation so shortly before the deadline is the deadline."""
 _TRACE_ID = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 
-UNREADABLE = InvalidRequest((
-    FieldViolation("request", "is no message of this method: cut off, or with text that is not UTF-8"),
-))
+UNREADABLE = object()
+"""Stands for a request whose bytes are no message of the method's type."""
 Metadata = Sequence[tuple[str, str | bytes]]
 T = TypeVar("T")
 
@@ -128,7 +127,8 @@ def _reading(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
 
 
 async def _refuse() -> NoReturn:
-    raise UNREADABLE
+    text = "is no message of this method: cut off, or with text that is not UTF-8"
+    raise InvalidRequest((FieldViolation("request", text),))
 
 
 async def _abort(context: grpc.aio.ServicerContext, error: TailraceError) -> NoReturn:

@@ -32,6 +32,11 @@ class OpenCall:
         self.write_began = math.inf
         """Monotonic time at which the write under way began; infinite between writes."""
 
+    @property
+    def ended_by_us(self) -> bool:
+        """Whether `end` was called: the caller was sent away, it did not go."""
+        return self._ending is not None
+
     def end(self, error: TailraceError) -> None:
         """Cancel what the call waits for and let it end with `error`. The first one counts."""
         if self._ending is None:

@@ -19,9 +19,6 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from service.rpc.status import UNKNOWN_SERVICE
 from service.runtime.models import Models, ModelState
 
-RECHECK_S = 1.0
-"""A change between looking and waiting is seen so much later."""
-
 SERVICE_NAME: str = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 
 _Status = health_pb2.HealthCheckResponse
@@ -40,8 +37,7 @@ class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # c
     async def run(self, models: Models) -> None:
         """Serve from the first time a model is ready."""
         while not any(model.state is ModelState.READY for model in models.list()):
-            with anyio.move_on_after(RECHECK_S):
-                await models.changed()
+            await models.changed()
         if not self._drained:
             self._serving = True
             self._notify()

@@ -105,11 +105,14 @@ class PredictionServicer(PredictionServiceServicer):
                 if after:
                     # There may be no event for long: say already that the stream is open.
                     await context.send_initial_metadata(())
-                while entries := await cursor.next():
-                    for event in events_from(prediction_id, entries):
-                        call.write_began = self._monotonic()
-                        await context.write(event)
-                        call.write_began = math.inf
+                try:
+                    while entries := await cursor.next():
+                        for event in events_from(prediction_id, entries):
+                            call.write_began = self._monotonic()
+                            await context.write(event)
+                            call.write_began = math.inf
+                finally:
+                    cursor.returning = call.ended_by_us
 
     async def _whole(self, record: Prediction) -> pb.Prediction:
         if record.data_removed:

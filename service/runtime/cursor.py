@@ -25,6 +25,8 @@ class LogCursor:
         self._live = live
         self._store = store
         self._ended = False
+        self.returning = False
+        """Set when an attached reader is sent away and may come back: it gets the grace for that."""
 
     async def next(self) -> tuple[Entry, ...]:
         """Wait for entries after the place and move it past them; `()` is the end of the log.

@@ -7,10 +7,8 @@ I/O: the log writer takes `staged` entries to the store.
 
 from __future__ import annotations
 
-from dataclasses import replace
+import asyncio
 from datetime import datetime
-
-import anyio
 
 from service.domain.events import (
     Completed,
@@ -19,7 +17,7 @@ from service.domain.events import (
     Output,
     Usage,
 )
-from service.domain.lifecycle import Ending, Prediction, advance
+from service.domain.lifecycle import Ending, Prediction, advance, after_outputs
 
 MERGE_TOKENS = 64
 """Outputs that wait for the store together become one entry, up to so many tokens: a slow store
@@ -47,9 +45,9 @@ class LivePrediction:
         self.stale_claims = 0
         """Claims since output last grew: bounds how often a prompt may kill an engine."""
         self.tokens_at_claim = record.usage.output_tokens
-        self.done = anyio.Event()
+        self.done = asyncio.Event()
         """Set once the end is in the store."""
-        self._news = anyio.Event()
+        self._news: asyncio.Event | None = None
 
     @property
     def id(self) -> str:
@@ -72,20 +70,13 @@ class LivePrediction:
         Raises:
             IllegalEvent: it cannot follow (a bug of the caller).
         """
-        if isinstance(event, Output) and self.staged and isinstance(self.staged[-1].event, Output):
-            last = self.staged[-1].event
-            if last.token_count + event.token_count <= MERGE_TOKENS:
-                merged = Output(
-                    text=last.text + event.text,
-                    token_ids=last.token_ids + event.token_ids,
-                    token_count=last.token_count + event.token_count,
-                    logprobs=last.logprobs + event.logprobs,
-                    aligned=event.aligned,
+        if isinstance(event, Output):
+            last = self.staged[-1] if self.staged else None
+            if last and isinstance(last.event, Output) and _fit(last.event, event):
+                self.staged[-1] = Entry(last.sequence, _joined(last.event, event))
+                self.staged_record = after_outputs(
+                    self.staged_record, entries=0, token_count=event.token_count
                 )
-                self.staged[-1] = Entry(self.staged[-1].sequence, merged)
-                usage = self.staged_record.usage
-                grown = replace(usage, output_tokens=usage.output_tokens + event.token_count)
-                self.staged_record = replace(self.staged_record, usage=grown)
                 return
         entry = Entry(self.staged_record.last_sequence + 1, event)
         self.staged_record = advance(self.staged_record, entry, now)
@@ -132,9 +123,29 @@ class LivePrediction:
 
     def wake(self) -> None:
         """Let every waiting reader look again."""
-        news, self._news = self._news, anyio.Event()
-        news.set()
+        if self._news is not None:
+            self._news.set()
+            self._news = None
 
     async def wait(self) -> None:
-        """Wait for the next `publish` (or `wake`). Call only when there is nothing to read."""
+        """Wait for the next `publish` (or `wake`). Call only when there is nothing to read.
+
+        Made once a token and reader, so the loop's own event: it costs an eighth of anyio's.
+        """
+        if self._news is None:
+            self._news = asyncio.Event()
         await self._news.wait()
+
+
+def _fit(first: Output, second: Output) -> bool:
+    return first.token_count + second.token_count <= MERGE_TOKENS
+
+
+def _joined(first: Output, second: Output) -> Output:
+    return Output(
+        text=first.text + second.text,
+        token_ids=first.token_ids + second.token_ids,
+        token_count=first.token_count + second.token_count,
+        logprobs=first.logprobs + second.logprobs,
+        aligned=second.aligned,
+    )

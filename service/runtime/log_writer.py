@@ -7,6 +7,7 @@ is the next call. A store that cannot write is tried again: streams pause, nothi
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -44,8 +45,8 @@ class LogWriter:
         self._on_fenced = on_fenced
         self._dirty: dict[str, LivePrediction] = {}
         self._writing: frozenset[str] = frozenset()
-        self._work = anyio.Event()
-        self._written = anyio.Event()
+        self._work = asyncio.Event()
+        self._written = asyncio.Event()
         self.failing = False
         """Whether the last call was refused: new predictions are refused meanwhile."""
 
@@ -68,14 +69,14 @@ class LogWriter:
         """Write until cancelled."""
         while True:
             await self._work.wait()
-            self._work = anyio.Event()
+            self._work.clear()
             dirty, self._dirty = self._dirty, {}
             self._writing = frozenset(dirty)
             batch = [(live, live.take(), live.staged_record) for live in dirty.values() if live.staged]
             if batch:
                 await self._write(batch)
             self._writing = frozenset()
-            written, self._written = self._written, anyio.Event()
+            written, self._written = self._written, asyncio.Event()
             written.set()
 
     async def _write(self, batch: list[tuple[LivePrediction, tuple[Entry, ...], Prediction]]) -> None:

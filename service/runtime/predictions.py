@@ -342,6 +342,7 @@ class Predictions:
 
         With `attach`, the reader is the prediction's caller: leaving before the end cancels it
         (if it was created attached and no other caller is left), unless the service itself stops.
+        One that is sent away (`LogCursor.returning`) has the attach grace to come back.
 
         Raises:
             PredictionNotFound: no such prediction.
@@ -358,13 +359,17 @@ class Predictions:
         attach = attach and live.record.attached
         live.readers += 1
         live.attached_callers += attach
+        cursor = LogCursor(prediction_id, after, live=live, store=self._store)
         try:
-            yield LogCursor(prediction_id, after, live=live, store=self._store)
+            yield cursor
         finally:
             live.readers -= 1
             live.attached_callers -= attach
             if attach and live.attached_callers == 0:
-                self._caller_gone(live)
+                if cursor.returning:
+                    self._await_caller(live)
+                else:
+                    self._caller_gone(live)
 
     async def _stored(self, prediction_id: str) -> Prediction:
         record = await self._store.find(prediction_id)

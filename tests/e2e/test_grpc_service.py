@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import random
 import signal
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import anyio
@@ -18,6 +15,7 @@ from protos.tailrace.v1 import prediction_pb2 as pb
 from protos.tailrace.v1 import prediction_service_pb2 as rpc
 from protos.tailrace.v1.model_service_pb2 import CountTokensRequest, GetModelRequest
 from tests.support.processes import Service, Stubs, alive, client, running_service
+from tests.support.streams import Log, create, disturb, follow
 
 pytestmark = pytest.mark.anyio
 MODEL = Service.MODEL
@@ -26,57 +24,15 @@ KILLS = 20
 
 def script(**fields: object) -> pb.GenerationRequest:
     """Return a request whose prompt tells the scripted engine what to do."""
-    return pb.GenerationRequest(prompt="script:" + json.dumps(fields), stopping=pb.Stopping(max_tokens=100_000))
+    return pb.GenerationRequest(
+        prompt="script:" + json.dumps(fields), stopping=pb.Stopping(max_tokens=100_000)
+    )
 
 
 def words(count: int, **fields: object) -> tuple[pb.GenerationRequest, str]:
     """Return a request for numbered words, and the text that must come."""
     pieces = [f"{n} " for n in range(count)]
     return script(pieces=pieces, **fields), "".join(pieces)
-
-
-class Log:
-    """What a reader has seen, checked as it comes: no hole, no repeat, one end."""
-
-    def __init__(self) -> None:
-        self.text = ""
-        self.sequence = 0
-        self.end: pb.Completed | None = None
-        self.id = ""
-
-    def take(self, event: pb.PredictionEvent) -> None:
-        assert self.end is None, "an event after the end"
-        assert event.first_sequence == self.sequence + 1, "a hole or a repeat"
-        self.sequence = event.sequence
-        match event.WhichOneof("event"):
-            case "accepted":
-                self.id = event.accepted.prediction_id
-            case "output":
-                self.text += event.output.text
-            case "completed":
-                self.end = event.completed
-
-
-async def follow(stubs: Stubs, prediction_id: str, log: Log, after_each: AsyncIterator[None] | None = None) -> None:
-    """Read a prediction to its end, coming back as often as the service goes away."""
-    while log.end is None:
-        request = rpc.StreamPredictionRequest(id=prediction_id, after_sequence=log.sequence)
-        call = stubs.predictions.StreamPrediction(request, wait_for_ready=True)
-        try:
-            async for event in call:
-                log.take(event)
-                if after_each is not None:
-                    await anext(after_each, None)
-        except grpc.aio.AioRpcError as error:
-            assert error.code() is grpc.StatusCode.UNAVAILABLE, error
-        finally:
-            call.cancel()
-
-
-async def create(stubs: Stubs, generation: pb.GenerationRequest) -> str:
-    """Create a detached prediction."""
-    request = rpc.CreatePredictionRequest(model=MODEL, generation=generation)
-    return (await stubs.predictions.CreatePrediction(request, wait_for_ready=True)).id
 
 
 async def cancel(stubs: Stubs, prediction_id: str) -> None:
@@ -102,14 +58,18 @@ async def test_predict_streams_accepted_started_output_completed(tmp_path: Path)
     with anyio.fail_after(60):
         async with running_service(tmp_path) as service, client(service.address) as stubs:
             log = Log()
-            async for event in stubs.predictions.Predict(rpc.PredictRequest(model=MODEL, generation=generation)):
+            async for event in stubs.predictions.Predict(
+                rpc.PredictRequest(model=MODEL, generation=generation)
+            ):
                 log.take(event)
             assert log.text == text
             assert log.end is not None and log.end.status == pb.STATUS_SUCCEEDED
             stored = await stubs.predictions.GetPrediction(rpc.GetPredictionRequest(id=log.id))
             assert "".join(stored.output) == text
             assert stored.usage.output_tokens == log.end.usage.output_tokens == 51
-            counted = await stubs.models.CountTokens(CountTokensRequest(model=MODEL, prompt=generation.prompt))
+            counted = await stubs.models.CountTokens(
+                CountTokensRequest(model=MODEL, prompt=generation.prompt)
+            )
             assert counted.input_tokens == stored.usage.input_tokens
 
 
@@ -123,7 +83,11 @@ async def test_a_predict_caller_that_goes_away_frees_its_slot(tmp_path: Path, ph
             running_service(tmp_path, engine_slots="1") as service,
             client(service.address) as watcher,
         ):
-            holder = await create(watcher, script(pieces=["h "], repeat=5000, delay_ms=20)) if phase == "queued" else ""
+            holder = (
+                await create(watcher, script(pieces=["h "], repeat=5000, delay_ms=20))
+                if phase == "queued"
+                else ""
+            )
             channel = grpc.aio.insecure_channel(service.address)
             stubs = Stubs(channel)
             request = rpc.PredictRequest(model=MODEL, generation=generation)
@@ -165,7 +129,9 @@ async def test_a_killed_client_process_frees_its_slot(tmp_path: Path) -> None:
         async with running_service(tmp_path) as service, client(service.address) as stubs:
             slots = await free_slots(stubs)
             prompt = script(pieces=["a "], repeat=1000, delay_ms=20).prompt
-            process = await anyio.open_process([sys.executable, "-c", program, service.address, prompt, MODEL])
+            process = await anyio.open_process(
+                [sys.executable, "-c", program, service.address, prompt, MODEL]
+            )
             assert process.stdout is not None
             seen = b""
             while b"output" not in seen:
@@ -197,28 +163,22 @@ async def test_two_predictions_never_share_a_slot_and_a_cancel_disturbs_no_neigh
 
 
 async def test_streams_survive_the_engine_being_killed_again_and_again(tmp_path: Path) -> None:
-    streams, count = 3, 600
+    streams, count = 3, 900
     with anyio.fail_after(120):
         async with running_service(tmp_path) as service, client(service.address) as stubs:
-            texts, logs, kills = [], [Log() for _ in range(streams)], 0
+            texts, logs = [], [Log() for _ in range(streams)]
             async with anyio.create_task_group() as tasks:
                 for n in range(streams):
-                    generation, text = words(count + n, delay_ms=5)
+                    generation, text = words(count + n, delay_ms=8)
                     texts.append(text)
                     tasks.start_soon(follow, stubs, await create(stubs, generation), logs[n])
-                while kills < KILLS:
-                    before = [log.sequence for log in logs]
-                    advance = random.randint(1, 8)  # noqa: S311
-                    while any(
-                        log.end is None and log.sequence < b + advance for log, b in zip(logs, before, strict=True)
-                    ):
-                        await anyio.sleep(0.005)
-                    if all(log.end for log in logs):
-                        break
-                    for pid in service.engine_pids():
-                        kills += 1
-                        os.kill(pid, signal.SIGKILL)
-            assert kills >= KILLS, "the streams ended too early for the test to mean anything"
+                await disturb(
+                    service.kill_engines,
+                    times=KILLS,
+                    progress=lambda: min(log.sequence for log in logs),
+                    over=lambda: any(log.end for log in logs),
+                    step=8,
+                )
             assert [log.text for log in logs] == texts
 
 
@@ -228,19 +188,14 @@ async def test_streams_survive_the_service_being_killed_again_and_again(tmp_path
     with anyio.fail_after(170):
         async with running_service(tmp_path) as service, client(service.address) as stubs:
             prediction_id = await create(stubs, generation)
-            kills = 0
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(follow, stubs, prediction_id, log)
-                while kills < KILLS:
-                    before, advance = log.sequence, random.randint(1, 10)  # noqa: S311
-                    while log.end is None and log.sequence < before + advance:
-                        await anyio.sleep(0.005)
-                    if log.end:
-                        break
-                    await service.kill()
-                    kills += 1
-                    await service.start()
-            assert kills >= KILLS, "the stream ended too early for the test to mean anything"
+                await disturb(
+                    service.kill_and_start,
+                    times=KILLS,
+                    progress=lambda: log.sequence,
+                    over=lambda: log.end is not None,
+                )
             assert log.text == text
             stored = await stubs.predictions.GetPrediction(rpc.GetPredictionRequest(id=prediction_id))
             assert "".join(stored.output) == text and stored.epoch >= 2

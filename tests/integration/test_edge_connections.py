@@ -67,7 +67,9 @@ REFUSED: list[tuple[str, bytes, int]] = [
     ("obs-fold", b"GET /healthz HTTP/1.1\r\n" + HOST + b"a: b\r\n c\r\n\r\n", 400),
     (
         "both lengths",
-        b"POST /v1/predictions HTTP/1.1\r\n" + HOST + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"POST /v1/predictions HTTP/1.1\r\n"
+        + HOST
+        + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
         400,
     ),
     (
@@ -80,7 +82,9 @@ REFUSED: list[tuple[str, bytes, int]] = [
 ]
 
 
-@pytest.mark.parametrize(("sent", "status"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED])
+@pytest.mark.parametrize(
+    ("sent", "status"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED]
+)
 async def test_a_request_beyond_the_rules_gets_one_4xx_and_a_close(sent: bytes, status: int) -> None:
     async with edge_with() as edge:
         received = await exchange(edge, sent)
@@ -90,7 +94,9 @@ async def test_a_request_beyond_the_rules_gets_one_4xx_and_a_close(sent: bytes, 
         assert (await edge.client.get("/healthz")).status_code == 200
 
 
-@pytest.mark.parametrize("sent", [b"GET / HT", b"GET / HTTP/1.1\r\nHost: h\r\n", b"GET / HTTP/1.1\r\nHost: h\r\na: "])
+@pytest.mark.parametrize(
+    "sent", [b"GET / HT", b"GET / HTTP/1.1\r\nHost: h\r\n", b"GET / HTTP/1.1\r\nHost: h\r\na: "]
+)
 async def test_headers_that_do_not_arrive_are_a_408(sent: bytes) -> None:
     async with edge_with(SHORT) as edge:
         assert (await exchange(edge, sent)).startswith(b"HTTP/1.1 408 ")
@@ -131,7 +137,9 @@ async def test_pipelined_requests_are_answered_in_order() -> None:
 
 
 async def test_an_offer_to_upgrade_is_passed_over() -> None:
-    offer = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n"
+    offer = (
+        b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n"
+    )
     async with edge_with() as edge:
 
         def talk() -> bytes:
@@ -148,7 +156,9 @@ async def test_a_reset_in_the_middle_of_a_request_is_no_error() -> None:
         def reset() -> None:
             with edge.raw() as connection:
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-                connection.sendall(b"POST /v1/predictions HTTP/1.1\r\n" + HOST + b"Content-Length: 50\r\n\r\n{")
+                connection.sendall(
+                    b"POST /v1/predictions HTTP/1.1\r\n" + HOST + b"Content-Length: 50\r\n\r\n{"
+                )
 
         await anyio.to_thread.run_sync(reset)
         while not edge.log:

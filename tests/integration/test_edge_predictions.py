@@ -10,7 +10,7 @@ import pytest
 
 from protos.tailrace.v1 import prediction_pb2, prediction_service_pb2
 from tests.support.edge_server import RunningEdge, edge_settings, run_edge
-from tests.support.fake_service import MODEL, WEIGHTS, Fault, FakeService, model, serve_fake
+from tests.support.fake_service import MODEL, WEIGHTS, FakeService, Fault, model, serve_fake
 
 LIMIT_S = 20
 BODY = {"version": MODEL, "input": {"prompt": "x"}}
@@ -36,7 +36,11 @@ async def test_a_create_answers_at_once_without_output(path: str) -> None:
         assert answer.status_code == 201
         members = answer.json()
         assert (members["status"], members["output"], members["model"]) == ("starting", None, MODEL)
-        assert answer.headers["location"] == members["urls"]["get"] == f"{edge.url}/v1/predictions/{members['id']}"
+        assert (
+            answer.headers["location"]
+            == members["urls"]["get"]
+            == f"{edge.url}/v1/predictions/{members['id']}"
+        )
         assert "preference-applied" not in answer.headers
         (request,) = created(service)
         assert request.request_id and not request.attached
@@ -132,7 +136,9 @@ async def test_a_caller_who_goes_away_while_waiting_cancels_nothing() -> None:
     async with edge_on(service) as edge:
         connection = edge.raw()
         body = b'{"version":"acme/llm","input":{"prompt":"x"}}'
-        head = f"POST /v1/predictions HTTP/1.1\r\nHost: h\r\nPrefer: wait\r\nContent-Length: {len(body)}\r\n\r\n"
+        head = (
+            f"POST /v1/predictions HTTP/1.1\r\nHost: h\r\nPrefer: wait\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
         await anyio.to_thread.run_sync(connection.sendall, head.encode() + body)
         prediction = await service.created()
         while not service.requests("GetPrediction"):
@@ -288,7 +294,10 @@ async def test_without_a_service_a_create_is_a_503_and_the_edge_not_ready() -> N
         (Fault(grpc.StatusCode.ALREADY_EXISTS, "ID_CONFLICT"), 409),
         (Fault(grpc.StatusCode.INTERNAL, "INTERNAL", "SECRET"), 500),
         (Fault(grpc.StatusCode.UNKNOWN, "", "SECRET"), 500),
-        (Fault(grpc.StatusCode.INVALID_ARGUMENT, "CONTEXT_EXCEEDED", violations=(("prompt", "too long"),)), 422),
+        (
+            Fault(grpc.StatusCode.INVALID_ARGUMENT, "CONTEXT_EXCEEDED", violations=(("prompt", "too long"),)),
+            422,
+        ),
     ],
 )
 async def test_errors_of_the_service_are_problems(fault: Fault, status: int) -> None:

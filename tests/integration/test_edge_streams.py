@@ -13,7 +13,7 @@ import pytest
 from edge.protocol.sse import SseEvent, SseParser
 from protos.tailrace.v1 import prediction_pb2
 from tests.support.edge_server import RunningEdge, edge_settings, run_edge
-from tests.support.fake_service import MODEL, Fault, FakePrediction, FakeService, serve_fake
+from tests.support.fake_service import MODEL, FakePrediction, FakeService, Fault, serve_fake
 
 LIMIT_S = 20
 TINY = timedelta(milliseconds=20)
@@ -288,7 +288,9 @@ async def test_a_stream_that_cannot_be_mended_ends_with_an_error_and_can_be_resu
         url, prediction = await start(edge, service)
         prediction.emit("a", "b")
         faults = [Fault(grpc.StatusCode.UNAVAILABLE)] * 20
-        service.faults["StreamPrediction"].extend([Fault(grpc.StatusCode.UNAVAILABLE, after_events=3), *faults])
+        service.faults["StreamPrediction"].extend(
+            [Fault(grpc.StatusCode.UNAVAILABLE, after_events=3), *faults]
+        )
         events = await read_all(edge, url)
         assert [event.event for event in events] == ["output", "error"]
         assert events[1].id == events[0].id
@@ -465,5 +467,3 @@ async def test_many_streams_at_once_keep_to_themselves() -> None:
             group.start_soon(one, number)
     expected = {n: "".join(f"{n}.{i} " for i in range(10)) for n in range(20)}
     assert results == expected
-
-

@@ -169,7 +169,9 @@ async def test_a_detached_prediction_outlives_all_its_readers():
                 await cursor.next()
             assert runtime.host.canceled == []
             runtime.host.end(job)
-            assert (await runtime.predictions.get(prediction_id, timedelta(seconds=4))).status is Status.SUCCEEDED
+            assert (
+                await runtime.predictions.get(prediction_id, timedelta(seconds=4))
+            ).status is Status.SUCCEEDED
 
 
 async def test_the_deadline_cancels_a_queued_prediction():
@@ -362,3 +364,18 @@ async def test_drain_leaves_what_does_not_end_unfinished_in_the_store():
                 await cursor.next()
                 await runtime.predictions.drain(timedelta(0))
             assert [r.id for r in await runtime.store.unfinished()] == [prediction_id]
+
+
+async def test_an_attached_caller_that_was_sent_away_has_the_grace_to_come_back():
+    settings = PredictionSettings(attach_grace=timedelta(seconds=30))
+    with anyio.fail_after(5):
+        async with running(settings=settings) as runtime:
+            prediction_id = await create(runtime, attached=True)
+            await runtime.host.next_job()
+            async with runtime.predictions.open_log(prediction_id, attach=True) as cursor:
+                await cursor.next()
+                cursor.returning = True
+            assert runtime.host.canceled == []
+            async with runtime.predictions.open_log(prediction_id, attach=True) as cursor:
+                await cursor.next()
+            assert len(runtime.host.canceled) == 1

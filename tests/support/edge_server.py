@@ -52,13 +52,13 @@ def edge_settings(service_address: str, **changes: object) -> Settings:
 
 
 @asynccontextmanager
-async def run_edge(
-    settings: Settings, limits: ConnectionLimits | None = None
-) -> AsyncIterator[RunningEdge]:
+async def run_edge(settings: Settings, limits: ConnectionLimits | None = None) -> AsyncIterator[RunningEdge]:
     """Serve an edge until the block ends; it then drains and stops by itself."""
     lines: list[dict[str, object]] = []
     log = structlog.wrap_logger(
-        structlog.ReturnLogger(), processors=[_keep(lines)], wrapper_class=structlog.make_filtering_bound_logger(0)
+        structlog.ReturnLogger(),
+        processors=[_keep(lines)],
+        wrapper_class=structlog.make_filtering_bound_logger(0),
     )
     lifecycle = Lifecycle()
     policy = CallPolicy(settings.call_deadline, settings.call_retry_budget, settings.retry_budget)
@@ -79,9 +79,7 @@ async def run_edge(
 
 
 def _keep(lines: list[dict[str, object]]) -> structlog.typing.Processor:
-    def keep(
-        logger: object, method: str, event: structlog.typing.EventDict
-    ) -> structlog.typing.EventDict:
+    def keep(logger: object, method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
         lines.append({"level": method, **event})
         return event
 

@@ -35,7 +35,7 @@ INFO = EngineInfo(
     context_tokens=2048,
     vocabulary_size=100,
     chat_template=True,
-    capabilities=frozenset({"logprobs", "json_schema", "continue_constraint"}),
+    capabilities=frozenset({"logprobs", "json_schema"}),
     weights_sha256="00ff",
 )
 

@@ -33,7 +33,11 @@ EPOCH = datetime(2026, 11, 30, 18, 47, 8, 234000, tzinfo=UTC)
 StatusValue: TypeAlias = "prediction_pb2.Status.ValueType"
 
 STARTING: StatusValue = prediction_pb2.STATUS_STARTING
-TERMINAL: tuple[StatusValue, ...] = (prediction_pb2.STATUS_SUCCEEDED, prediction_pb2.STATUS_FAILED, prediction_pb2.STATUS_CANCELED)
+TERMINAL: tuple[StatusValue, ...] = (
+    prediction_pb2.STATUS_SUCCEEDED,
+    prediction_pb2.STATUS_FAILED,
+    prediction_pb2.STATUS_CANCELED,
+)
 
 
 @dataclass
@@ -245,7 +249,9 @@ class FakeService:
         """Return a prediction, or end the call."""
         found = self.predictions.get(prediction_id)
         if found is None:
-            await Fault(grpc.StatusCode.NOT_FOUND, "PREDICTION_NOT_FOUND", "No such prediction.").abort(context)
+            await Fault(grpc.StatusCode.NOT_FOUND, "PREDICTION_NOT_FOUND", "No such prediction.").abort(
+                context
+            )
         assert found is not None
         return found
 
@@ -256,7 +262,9 @@ class FakeService:
         changed.set()
 
 
-def model(name: str = MODEL, *, chat_template: bool = True, engine: str = "scripted") -> model_service_pb2.Model:
+def model(
+    name: str = MODEL, *, chat_template: bool = True, engine: str = "scripted"
+) -> model_service_pb2.Model:
     """Return a served model."""
     return model_service_pb2.Model(
         name=name,

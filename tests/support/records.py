@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 from edge.upstream.events import Accepted, Completed, FinishReason, OutputText, Status, Usage
-from edge.upstream.records import PredictionRecord, TextInput, Generation
+from edge.upstream.records import Generation, PredictionRecord, TextInput
 
 EPOCH = datetime(2026, 11, 30, 18, 47, 8, 234000, tzinfo=UTC)
 CREATED_S = int(EPOCH.timestamp())

@@ -86,7 +86,7 @@ class ChatTemplate:
         guarded = self._cut(contents, mark, edges=True)
         if len(guarded.texts) != len(cut.texts):
             again = self._run(roles, guarded.contents)
-            if len(self._pattern.findall(again)) != len(self._pattern.findall(rendered)):
+            if self._pattern.findall(again) != self._pattern.findall(rendered):
                 cut, rendered = guarded, again
         return _segments(rendered, mark, cut.texts)
 

@@ -20,7 +20,6 @@ from service.domain.request import (
     TextPrompt,
     TokenPrompt,
 )
-from service.ports.engine import Capability
 from service.rpc.status import MAX_MESSAGE_BYTES, public_text
 from service.runtime.models import ModelState, ServedModel
 from service.runtime.predictions import OutputSoFar
@@ -45,8 +44,6 @@ MODEL_STATE = {
     ModelState.RESTARTING: mpb.MODEL_STATE_RESTARTING,
     ModelState.FAILED: mpb.MODEL_STATE_FAILED,
 }
-_NOT_FIELDS = frozenset({Capability.CONTINUE_CONSTRAINT.value})
-"""Capabilities that no request field asks for."""
 
 
 def generation_to(request: GenerationRequest) -> pb.GenerationRequest:
@@ -170,7 +167,7 @@ def model_to(model: ServedModel) -> mpb.Model:
         message.context_tokens = info.context_tokens
         message.vocabulary_size = info.vocabulary_size
         message.chat_template = info.chat_template
-        message.capabilities.extend(sorted(info.capabilities - _NOT_FIELDS))
+        message.capabilities.extend(sorted(info.capabilities))
         message.load.slots = info.slots
         message.weights_sha256 = info.weights_sha256
     return message

@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 
 KING = "Once upon a time there was a king who"
 EMOJI = "😀🎉 A poem with an emoji in every line 😀🎉🌟:\n"
-CONTEXT = 1024
+CONTEXT = 512
 
 
 def settings(**changes: object) -> LlamaCppSettings:
@@ -106,7 +106,6 @@ class TestLoading:
         assert info.vocabulary_size == 49152 and info.chat_template and 2 in info.eos_token_ids
         assert len(info.weights_sha256) == 64
         assert Capability.MIN_TOKENS.value not in info.capabilities
-        assert Capability.CONTINUE_CONSTRAINT.value not in info.capabilities
 
     def test_a_file_that_is_not_the_pinned_one_is_not_served(self) -> None:
         broken = LlamaCppEngine(settings(sha256="0" * 64))
@@ -212,6 +211,17 @@ class TestSampling:
 
         assert text(7) == text(7)
         assert len({text(None) for _ in range(4)}) > 1
+
+    def test_a_seed_gives_the_same_text_beside_neighbours_and_whatever_is_cached(
+        self, engine: Engine
+    ) -> None:
+        sampled = text_job(engine, KING, 32, sampling=Sampling(temperature=1.0, top_p=0.9, seed=2**40 + 1))
+        alone = run(engine, sampled).data
+        recorders = [Recorder() for _ in range(3)]
+        for i, recorder in enumerate(recorders):
+            engine.submit(replace(sampled, id=f"{sampled.id}-{i}"), recorder.deliver)
+        assert [recorder.ended().reason for recorder in recorders] == [EndReason.LENGTH] * 3
+        assert {recorder.data for recorder in recorders} == {alone}
 
     def test_large_seeds_are_folded_and_never_mean_random(self) -> None:
         assert folded_seed(7) == 7

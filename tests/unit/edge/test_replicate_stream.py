@@ -14,7 +14,9 @@ from edge.upstream.errors import Reason, UpstreamError
 from edge.upstream.events import LogLine, OutputText, PredictionEvent, Started, Status
 from tests.support.records import CREATED_S, EPOCH, accepted, completed, output
 
-TEXTS = st.lists(st.sampled_from(["", "a", "\n", "h", "ttps://x", "https://y", "data:z", "http:", "d", "é🙂"]))
+TEXTS = st.lists(
+    st.sampled_from(["", "a", "\n", "h", "ttps://x", "https://y", "data:z", "http:", "d", "é🙂"])
+)
 
 
 def read(events: list[PredictionEvent], cursor: Cursor = START, created_s: int = 0) -> list[SseEvent]:
@@ -99,7 +101,9 @@ def test_no_event_is_empty_or_looks_like_a_link(texts: list[str], group: int) ->
 @given(texts=TEXTS)
 def test_ids_grow_strictly(texts: list[str]) -> None:
     cursors = [parse_last_event_id(event.id, CREATED_S) for event in read(log_of(texts))]
-    assert all(one is not None and other is not None and one < other for one, other in itertools.pairwise(cursors))
+    assert all(
+        one is not None and other is not None and one < other for one, other in itertools.pairwise(cursors)
+    )
 
 
 @pytest.mark.parametrize("cursor", [Cursor(1, 7), Cursor(2, 99), Cursor(4, 3)])

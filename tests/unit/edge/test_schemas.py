@@ -161,7 +161,9 @@ def test_the_problem_has_the_recorded_shape() -> None:
 
 def test_faults_do_not_repeat_what_the_caller_sent() -> None:
     with pytest.raises(InvalidInput) as caught:
-        read_create({"version": "a/b", "input": {"prompt": "x", "temperature": "SECRET", "stop": ["SECRET" * 99]}})
+        read_create(
+            {"version": "a/b", "input": {"prompt": "x", "temperature": "SECRET", "stop": ["SECRET" * 99]}}
+        )
     assert "SECRET" not in json.dumps([f.description for f in caught.value.faults])
 
 
@@ -181,9 +183,7 @@ def test_the_echo_is_what_was_given(given: dict[str, object]) -> None:
     body = read_create({"version": "a/b", "input": {**given, "dropped": 1, "top_p": None}})
     label = input_label(body.input)
     asked = to_generation(body.input, chat_template=True)
-    record = PredictionRecord(
-        "a" * 26, "a/b", asked, Status.STARTING, (), created_at=EPOCH, labels=(label,)
-    )
+    record = PredictionRecord("a" * 26, "a/b", asked, Status.STARTING, (), created_at=EPOCH, labels=(label,))
     echoed = echo_input(record)
     if "json_schema" in given:
         assert json.loads(str(echoed.pop("json_schema"))) == given["json_schema"]

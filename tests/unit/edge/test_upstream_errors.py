@@ -91,7 +91,11 @@ def test_violations_become_fields_of_the_input() -> None:
     assert error.violations[0] == Violation("generation.sampling.temperature", "too hot")
     problem = upstream_problem(error)
     assert problem.status == 422
-    assert [field.field for field in problem.invalid_fields] == ["input.temperature", "input.stop.3", "input.prompt"]
+    assert [field.field for field in problem.invalid_fields] == [
+        "input.temperature",
+        "input.stop.3",
+        "input.prompt",
+    ]
 
 
 def test_retry_after_is_the_service_s_word_in_whole_seconds() -> None:

@@ -94,12 +94,12 @@ class Loopback:
             if not stream.attach(connection.sock):
                 return
             connection.request("POST", path, json.dumps(body).encode(), self._headers)
-            answer = connection.getresponse()
-            if answer.status != http.client.OK:
-                raise _refusal(answer)
-            for line in answer:
-                if line.startswith(_PREFIX):
-                    yield json.loads(line[len(_PREFIX) :])
+            with connection.getresponse() as answer:
+                if answer.status != http.client.OK:
+                    raise _refusal(answer)
+                for line in answer:
+                    if line.startswith(_PREFIX):
+                        yield json.loads(line[len(_PREFIX) :])
         except (OSError, http.client.HTTPException, ValueError) as error:
             if not stream.aborted():
                 raise LoopbackError(f"the engine's connection broke: {error!r}", refused=False) from error

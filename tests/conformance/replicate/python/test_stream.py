@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 import replicate
+from replicate.prediction import Prediction
 from replicate.stream import ServerSentEvent
 
 from tests.conformance.replicate.python.wire import SILENCE_S, Wire, in_thread
-from tests.support.pair import LIMIT_S, MODEL, Pair, numbered, script
+from tests.support.pair import LIMIT_S, MODEL, Pair, numbered, running_pair, script
 
 OUTPUT, DONE = ServerSentEvent.EventType.OUTPUT, ServerSentEvent.EventType.DONE
 
@@ -34,7 +36,7 @@ async def test_13_tokens_made_before_the_stream_opens_are_in_it(py1: replicate.C
 
     def act() -> str:
         prediction = py1.models.predictions.create(MODEL, input={"prompt": prompt})
-        while len(prediction.output or []) < 5:
+        while len("".join(prediction.output or [])) < len("0 1 2 3 4 "):
             prediction.reload()
         return "".join(str(event) for event in prediction.stream())
 
@@ -124,3 +126,20 @@ async def test_26_a_resume_in_mid_stream_gives_what_comes_after(pair: Pair) -> N
         rest = await pair.api.read(made, {"Last-Event-ID": first.ids[2]})
         assert first.text.startswith("0 1 ")
         assert "".join(event.data for event in first.events[:3]) + rest.text == text
+
+
+async def test_27_a_stream_whose_data_is_removed_is_one_comment(tmp_path: Path) -> None:
+    service, edge = {"retention_data": "200ms"}, {"hold_after_done": "100ms"}
+    with anyio.fail_after(60):
+        async with running_pair(tmp_path, service, edge) as pair:
+            made = await pair.api.create(numbered(3)[0], {"Prefer": "wait"})
+            while not (await pair.api.get(made))["data_removed"]:
+                await anyio.sleep(0.02)
+            for headers in ({}, {"Last-Event-ID": "1:1"}):
+                async with pair.api.stream(made, headers) as reading:
+                    assert reading.status == 200
+                    await reading.to_end()
+                assert reading.raw.replace(b":\n", b"") == b":408: 408 Request Timeout\n\n"
+            gone = await pair.api.get(made)
+    assert (gone["input"], gone["output"], gone["logs"]) == ({}, None, "")
+    assert gone["status"] == "succeeded" and Prediction(**gone).output is None
