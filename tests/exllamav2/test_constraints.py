@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from service.domain.request import Constraint, Grammar, JsonSchema, Regex, Sampling
-from service.ports.engine import EndReason
+from service.ports.engine import ConstraintError, EndReason
 from tests.contract.engines.recorder import Recorder, run
 from tests.contract.engines.suite import job
 from tests.support.exllamav2.engines import Opened, opened, random_ids
@@ -112,6 +112,13 @@ def test_a_constraint_that_cannot_be_kept_is_refused_by_name(
     ended = recorder.ended()
     assert ended.reason is EndReason.FAILED and ended.invalid and recorder.pieces == []
     assert ended.error.startswith(name) and len(ended.error) < 500
+    with pytest.raises(ConstraintError, match=name):
+        tiny.engine.check(constraint)
+
+
+def test_check_takes_what_a_job_can_have(tiny: Opened) -> None:
+    for constraint in (JsonSchema(SCHEMA), Regex("[0-9]+"), Grammar(GBNF), Grammar(LARK)):
+        tiny.engine.check(constraint)
 
 
 @pytest.mark.parametrize("pattern", ["(" * 200 + "a" + ")*" * 200, "(a{1000}){1000}", "(.*a.{200}){20}"])

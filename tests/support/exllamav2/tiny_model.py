@@ -120,7 +120,8 @@ def _tokenizer() -> dict[str, object]:
 
 def _config(shape: Shape, size: int) -> dict[str, object]:
     return {
-        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "bos_token_id": BOS, "eos_token_id": EOS,
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama",
+        "bos_token_id": BOS, "eos_token_id": EOS,
         "hidden_size": shape.hidden, "head_dim": shape.head_dim, "intermediate_size": shape.intermediate,
         "num_attention_heads": shape.heads, "num_key_value_heads": shape.kv_heads,
         "num_hidden_layers": shape.layers, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,

@@ -19,7 +19,7 @@ from typing import Any, assert_never
 import llguidance
 
 from service.domain.request import Constraint, Grammar, JsonSchema, Regex
-from service.ports.engine import EngineLoadError
+from service.ports.engine import ConstraintError, EngineLoadError
 
 _MAX_DEPTH = 64
 """Nesting of a JSON schema; deeper ones only tire the compiler."""
@@ -30,10 +30,6 @@ _JSON: Any = {
 }
 _QUIET = 0
 _MAX_ERROR = 300
-
-
-class ConstraintError(Exception):
-    """The constraint is not valid or not supported; the text says what of it."""
 
 
 class Constraints:

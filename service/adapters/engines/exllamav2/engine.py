@@ -4,7 +4,8 @@ Owns the order of loading and what a job must keep to be taken. The thread and i
 `loop`'s, the library's boundary is `generator`'s and `library`'s; nothing of the library is
 imported before `load`.
 
-Claimed is everything but going on inside a constrained output (a constraint begins at its start).
+Every capability is claimed. It cannot go on inside a constrained output: a constraint always begins
+at its start.
 """
 
 from __future__ import annotations
@@ -17,14 +18,15 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from service.adapters.engines.exllamav2 import attention_import
-from service.adapters.engines.exllamav2.constraints import ConstraintError, Constraints
+from service.adapters.engines.exllamav2.constraints import Constraints
 from service.adapters.engines.exllamav2.model_files import read_model_files
 from service.adapters.engines.exllamav2.prompting import Prompting
 from service.adapters.engines.exllamav2.settings import ExLlamaV2Settings, pages
 from service.adapters.engines.exllamav2.vocabulary import read_vocabulary
-from service.domain.request import Prompt
+from service.domain.request import Constraint, Prompt
 from service.ports.engine import (
     Capability,
+    ConstraintError,
     Deliver,
     Ended,
     EndReason,
@@ -37,8 +39,6 @@ if TYPE_CHECKING:
     from service.adapters.engines.exllamav2.generator import Generator
     from service.adapters.engines.exllamav2.library import Library
     from service.adapters.engines.exllamav2.loop import Loop
-
-_CAPABILITIES = frozenset(set(Capability) - {Capability.CONTINUE_CONSTRAINT})
 
 
 class ExLlamaV2Engine:
@@ -92,12 +92,16 @@ class ExLlamaV2Engine:
             vocabulary_size=loaded.vocabulary_size,
             chat_template=self._prompting.has_template,
             eos_token_ids=tuple(sorted(eos)),
-            capabilities=frozenset(capability.value for capability in _CAPABILITIES),
+            capabilities=frozenset(capability.value for capability in Capability),
         )
 
     def prepare(self, prompt: Prompt, continuation: str = "") -> tuple[int, ...]:
         """See `Engine`, promise 2."""
         return self._prompting.ids(prompt, continuation)
+
+    def check(self, constraint: Constraint) -> None:
+        """See `Engine`, promise 9."""
+        self._constraints.compile(constraint)
 
     def submit(self, job: Job, deliver: Deliver) -> None:
         """See `Engine`, promises 3 and 4."""
