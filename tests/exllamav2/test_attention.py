@@ -86,6 +86,7 @@ def test_a_flash_attn_that_the_library_cannot_use_does_not_stop_the_import(
         (folder / "__init__.py").write_text("raise ImportError('undefined symbol: of another torch')\n")
     code = (
         "from tests.support.exllamav2.library import install; install()\n"
+        "from service.adapters.engines.exllamav2.attention_import import import_library; import_library()\n"
         "import exllamav2.attn as attn; assert not attn.has_flash_attn; print('imported')"
     )
     root = Path(__file__).parents[2]
