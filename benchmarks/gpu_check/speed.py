@@ -80,7 +80,7 @@ def _opened(load: Load) -> Any:
 
 
 def _bare(found: Opened, load: Load, streams: int) -> tuple[float, float]:
-    """Run the library's own loop; return output tokens a second, prompts included, and the first one's time."""
+    """Run the library's own loop; return output tokens a second, prompts included, and the first's time."""
     generator = found.library.generator
     jobs = [
         ExLlamaV2DynamicJob(
