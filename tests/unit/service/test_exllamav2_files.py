@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clients.first_run.plan import PlanError, make_plan
 from service.adapters.engines.exllamav2.model_files import eos_ids, open_folder, read_model_files
 from service.adapters.engines.exllamav2.rope import RopeRefusal, translated
 from service.adapters.engines.exllamav2.sampling import cuts_itself, is_greedy, sampler_values
@@ -18,7 +19,9 @@ from service.adapters.engines.exllamav2.settings import ExLlamaV2Settings, pages
 from service.adapters.engines.exllamav2.vocabulary import read_vocabulary
 from service.adapters.engines.exllamav2.weights import check_weights
 from service.domain.request import Sampling
+from service.main import engine_settings
 from service.ports.engine import EngineLoadError
+from service.settings import Settings
 
 LLAMA3 = {
     "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192,
@@ -208,7 +211,8 @@ def test_a_changed_config_is_given_in_a_folder_of_its_own(tmp_path: Path) -> Non
         ({"tokenizer_config.json": {"chat_template": "A"}}, "A"),
         ({"tokenizer_config.json": {"chat_template": [{"name": "tool", "template": "T"},
                                                      {"name": "default", "template": "D"}]}}, "D"),
-        ({"chat_template.json": {"chat_template": "J"}, "tokenizer_config.json": {"chat_template": "A"}}, "J"),
+        ({"chat_template.json": {"chat_template": "J"},
+          "tokenizer_config.json": {"chat_template": "A"}}, "J"),
         ({}, ""),
     ],
     ids=str,
@@ -259,3 +263,30 @@ def test_sampling_is_neutral_unless_asked() -> None:
         assert is_greedy(greedy) and not cuts_itself(greedy) and sampler_values(greedy)["top_k"] == 1
     cut = Sampling(top_p=0.9, top_k=5, min_p=0.1)
     assert cuts_itself(cut) and sampler_values(cut)["top_k"] == 0 and sampler_values(cut)["min_p"] == 0
+
+
+def test_the_service_tells_the_engine_what_it_knows() -> None:
+    settings = Settings(
+        engine="exllamav2", model_path="/models/a", engine_slots=4, engine_options={"cache_type": "q6"}
+    )
+    told = {"model_path": "/models/a", "slots": 4, "context_tokens": 2048, "cache_type": "q6"}
+    assert engine_settings(settings) == told
+    given = settings.model_copy(update={"engine_batch_tokens": 512})
+    assert engine_settings(given) == told | {"batch_tokens": 512}
+    with pytest.raises(ValueError, match="SERVICE_MODEL_PATH"):
+        Settings(engine="exllamav2")
+
+
+def test_make_run_wants_a_folder_and_an_installed_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(PlanError, match="setup-exllamav2"):
+        make_plan({"ENGINE": "exllamav2", "MODEL": str(tmp_path)})
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+    plan = make_plan({"ENGINE": "exllamav2", "MODEL": str(tmp_path)})
+    assert (
+        plan.engine == "exllamav2" and plan.env["SERVICE_ENGINE"] == "exllamav2" and "ENGINE" not in plan.env
+    )
+    with pytest.raises(PlanError, match="folder"):
+        make_plan({"ENGINE": "exllamav2"})

@@ -167,7 +167,7 @@ class LibraryJob(ExLlamaV2DynamicJob):  # type: ignore[misc]  # the library has 
         """Draw from one raw row. Runs in the library's step, or in a thread of its pool."""
         options = self._options
         try:
-            if bool(torch.isnan(logits.sum())):
+            if not bool(torch.isfinite(logits[..., : options.vocabulary_size].sum())):
                 raise ArithmeticError("the model's output is not a number")
             if options.logprobs is not None:
                 self._row = measure(logits, options.vocabulary_size, options.logprobs)
