@@ -118,7 +118,7 @@ async def test_an_sse_stream_sees_only_a_pause_while_the_service_is_killed_again
 
 
 async def test_an_sse_stream_is_resumed_on_another_edge_when_its_edge_is_killed(tmp_path: Path) -> None:
-    prompt, text = numbered(300, delay_ms=10)
+    prompt, text = numbered(1500, delay_ms=10)
     reader = Reader()
     with anyio.fail_after(90):
         async with running_service(tmp_path) as service, httpx.AsyncClient() as http:
