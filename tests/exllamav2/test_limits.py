@@ -53,6 +53,16 @@ def test_a_job_waits_until_its_pages_are_free_and_others_behind_it_wait_too(mode
     with opened(model_folder, cache_tokens=4 * PAGE_TOKENS) as found:
         order: list[str] = []
         lock = threading.Lock()
+        left_waiting: list[int] = []
+        generator = found.library.generator
+        iterate = generator.iterate
+
+        def watched() -> list[dict[str, object]]:
+            results: list[dict[str, object]] = iterate()
+            left_waiting.append(len(generator.pending_jobs))
+            return results
+
+        generator.iterate = watched
 
         def note(event: EngineEvent) -> None:
             if isinstance(event, Prefilled):
@@ -70,6 +80,7 @@ def test_a_job_waits_until_its_pages_are_free_and_others_behind_it_wait_too(mode
             found.engine.submit(one, recorder.deliver)
         assert [r.ended().reason for r in recorders] == [EndReason.LENGTH] * 3
         assert order == [big.id, bigger.id, small.id]
+        assert set(left_waiting) == {0}  # the library never has a job that it cannot start
         idle(found)
 
 

@@ -12,12 +12,14 @@ import os
 import platform
 import shutil
 import sys
+import tempfile
 from pathlib import Path
 from types import ModuleType
 
 import torch
 from torch.utils import cpp_extension
 
+_NAME = "exllamav2_ext"
 _CPP = Path(__file__).parent / "cpp"
 _KEPT = Path(__file__).parents[3] / "var" / "exllamav2-cpu"
 _HOST_SOURCES = ("cpp/sampling.cpp", "cpp/sampling_avx2.cpp", "cpp/generator.cpp", "cpp/profiling.cpp")
@@ -29,27 +31,40 @@ class NoCompiler(Exception):
 
 def build() -> ModuleType:
     """Return the compiled module, from the cache where it is there. Raises NoCompiler."""
+    kept = _KEPT / _key() / f"{_NAME}.so"
+    if not kept.exists():
+        _compile(kept)
+    spec = importlib.util.spec_from_file_location(_NAME, kept)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _compile(target: Path) -> None:
+    """Compile in a folder of its own: torch's lock on a folder outlives a process that was killed."""
     if not any(shutil.which(name) for name in (os.environ.get("CXX", ""), "g++", "c++") if name):
         raise NoCompiler(
             "building exllamav2's host code needs a C++ compiler: install g++ (Debian, Ubuntu: "
             "apt-get install g++), or name one in CXX"
         )
-    folder = _KEPT / _key()
-    folder.mkdir(parents=True, exist_ok=True)
+    target.parent.mkdir(parents=True, exist_ok=True)
     # torch looks for the ninja of the virtual environment on PATH.
-    os.environ["PATH"] = os.pathsep.join(
-        [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
-    )
+    tools = str(Path(sys.executable).parent)
+    os.environ["PATH"] = os.pathsep.join([tools, os.environ.get("PATH", os.defpath)])
     sources = _package() / "exllamav2_ext"
-    module: ModuleType = cpp_extension.load(
-        name="exllamav2_ext",
-        build_directory=str(folder),
-        with_cuda=False,
-        sources=[str(_CPP / "host_bindings.cpp"), *(str(sources / name) for name in _HOST_SOURCES)],
-        extra_include_paths=[str(_CPP), str(sources)],
-        extra_cflags=["-Ofast"],  # as the wheel's own build
-    )
-    return module
+    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+        cpp_extension.load(
+            name=_NAME,
+            build_directory=folder,
+            with_cuda=False,
+            sources=[str(_CPP / "host_bindings.cpp"), *(str(sources / name) for name in _HOST_SOURCES)],
+            extra_include_paths=[str(_CPP), str(sources)],
+            extra_cflags=["-Ofast"],  # as the wheel's own build
+            is_python_module=False,
+            is_standalone=False,
+        )
+        (Path(folder) / target.name).replace(target)
 
 
 def _package() -> Path:
