@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -61,12 +62,13 @@ def main() -> int:
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        for step in (
+        steps: tuple[Callable[[], None], ...] = (
             lambda: kernels.check_attention(report),
             lambda: kernels.check_tokens(report, folder),
             lambda: kernels.check_gptq(report, folder),
             lambda: speed.measure(report, speed.make_load(folder), folder),
-        ):
+        )
+        for step in steps:
             step()
             sys.stderr.write(f"{time.perf_counter() - began:.0f} s: {report.figures[-1].step}\n")
         if not arguments.quick:

@@ -44,8 +44,8 @@ def check_attention(report: Report) -> None:
                 report.add("attention", what, f"{type(error).__name__}: {error}"[:120], passed=False)
                 continue
             base = found if base is None else base
-            error = float((found - base).norm() / base.norm())
-            report.add("attention", what + ": error", error, passed=error < ATTENTION_ERROR)
+            relative = float((found - base).norm() / base.norm())
+            report.add("attention", what + ": error", relative, passed=relative < ATTENTION_ERROR)
             report.add("attention", what + ": time", took_ms, "ms")
 
 

@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -18,7 +19,7 @@ from exllamav2.generator import ExLlamaV2DynamicJob, ExLlamaV2Sampler
 from benchmarks.gpu_check.figures import Report
 from protos.tailrace.v1 import prediction_pb2 as pb
 from protos.tailrace.v1 import prediction_service_pb2 as rpc
-from service.ports.engine import Produced
+from service.ports.engine import EngineEvent, Produced
 from tests.contract.engines.recorder import Recorder
 from tests.contract.engines.suite import job
 from tests.support.exllamav2 import tiny_model
@@ -141,12 +142,17 @@ async def _streams(stubs: Stubs, load: Load, streams: int) -> tuple[float, float
     return streams * load.output_tokens / whole, median(firsts)
 
 
+def _set_when_produced(begun: threading.Event, event: EngineEvent) -> None:
+    if isinstance(event, Produced):
+        begun.set()
+
+
 def _cancel(report: Report, found: Opened, load: Load) -> None:
     """Measure from a cancel to free pages, beside running streams."""
     taken: list[float] = []
     for i in range(5):
         begun = threading.Event()
-        victim = Recorder(lambda event, begun=begun: begun.set() if isinstance(event, Produced) else None)
+        victim = Recorder(partial(_set_when_produced, begun))
         beside = [Recorder() for _ in range(3)]
         jobs = [replace(job(p, load.output_tokens), ignore_eos=True) for p in load.prompts(4, salt=200 + i)]
         for one, recorder in zip(jobs, [victim, *beside], strict=True):
