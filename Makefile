@@ -138,7 +138,7 @@ check-generated: $(STAMP) ## The generated Python and docs are fresh
 .PHONY: breaking
 breaking: $(STAMP) ## buf breaking: the contract against BASE (main); a note where there is no base
 	$(call say,breaking)
-	@base=$$(git rev-parse --verify --quiet "$(BASE)^{commit}" || git rev-parse --verify --quiet "origin/$(BASE)^{commit}" || true); \
+	@base=$$( (git rev-parse --verify --quiet "$(BASE)^{commit}" || git rev-parse --verify --quiet "origin/$(BASE)^{commit}") 2>/dev/null || true); \
 	if [ -z "$$base" ] || [ -z "$$(git ls-tree --name-only "$$base" protos/buf.yaml)" ]; then \
 		echo "no protos at $(BASE) to compare with: nothing checked"; exit 0; \
 	fi; \

@@ -89,11 +89,15 @@ async def measure(size: RealSize, model: Path, folder: Path, say: Say) -> Findin
 async def _round(
     bridge: Bridge, reference: Reference, messages: list[list[dict[str, str]]], max_tokens: int
 ) -> Pair:
-    asked = {"max_tokens": max_tokens, "temperature": 0}
+    asked: dict[str, object] = {"max_tokens": max_tokens, "temperature": 0}
     usage = {"include_usage": True}
-    chat_bodies = [{"messages": chat, **asked, "stream": True, "stream_options": usage} for chat in messages]
+    chat_bodies: list[dict[str, object]] = [
+        {"messages": chat, **asked, "stream": True, "stream_options": usage} for chat in messages
+    ]
     theirs = Plan(reference.url, "chat", chat_bodies, headers=reference.headers)
-    creates = [{"version": Service.MODEL, "input": {"messages": chat, **asked}} for chat in messages]
+    creates: list[dict[str, object]] = [
+        {"version": Service.MODEL, "input": {"messages": chat, **asked}} for chat in messages
+    ]
     ours = Plan(bridge.edge.url, "replicate", creates)
     await anyio.sleep(REST_S)
     first = await run_load(ours)
@@ -142,9 +146,8 @@ def _differences(name: str, pairs: list[Pair]) -> tuple[str, ...]:
             for side in (pair.ours, pair.theirs)
         )
         if ours != theirs:
-            notes.append(
-                f"{name}, round {number}: prompt and output tokens {_sums(ours)} on ours, {_sums(theirs)} on theirs"
-            )
+            counts = f"{_sums(ours)} on ours, {_sums(theirs)} on theirs"
+            notes.append(f"{name}, round {number}, prompt and output tokens: {counts}")
     return tuple(notes)
 
 

@@ -27,11 +27,11 @@ def render(findings: Findings, machine: str) -> str:
         parts.append(table(("ratio, ours ÷ reference", "median", "rounds", "aim", "met"), judged))
     parts.append(f"Absolute numbers, medians, on {machine}:")
     if findings.comparisons:
-        rows = [
+        measured = [
             (c.what, number(median(c.ours)), number(median(c.reference)), c.unit, c.reference_name)
             for c in findings.comparisons
         ]
-        parts.append(table(("measure", "ours", "reference", "unit", "the reference"), rows))
+        parts.append(table(("measure", "ours", "reference", "unit", "the reference"), measured))
     if findings.amounts:
         rows = [
             (a.what, number(median(a.values)), f"{number(min(a.values))} to {number(max(a.values))}", a.unit)

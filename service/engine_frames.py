@@ -13,6 +13,7 @@ ends are always the same release, as the service starts the other end itself: th
 from __future__ import annotations
 
 from collections.abc import Iterator
+from enum import Enum
 from typing import Literal, assert_never
 
 import msgspec
@@ -91,10 +92,11 @@ class Cancel(msgspec.Struct, array_like=True, frozen=True, tag="cancel"):
 
 
 class Count(msgspec.Struct, array_like=True, frozen=True, tag="count"):
-    """Count the tokens of a prompt; answered by `Counted` or `CountFailed` with the same number."""
+    """Count the tokens of a prompt, and check a constraint; answered with the same number."""
 
     number: int
     prompt: PromptFrame
+    constraint: ConstraintFrame | None = None
 
 
 class Close(msgspec.Struct, array_like=True, frozen=True, tag="close"):
@@ -129,12 +131,20 @@ class Counted(msgspec.Struct, array_like=True, frozen=True, tag="counted"):
     tokens: int
 
 
+class Fault(Enum):
+    """What a failed count failed for."""
+
+    PROMPT = "prompt"
+    CONSTRAINT = "constraint"
+    ENGINE = "engine"
+
+
 class CountFailed(msgspec.Struct, array_like=True, frozen=True, tag="count_failed"):
     """The other answer to `Count`."""
 
     number: int
     error: str
-    prompt_at_fault: bool
+    fault: Fault
 
 
 class Step(msgspec.Struct, array_like=True, frozen=True, tag="step"):
@@ -263,7 +273,7 @@ def prompt_from_frame(frame: PromptFrame) -> Prompt:
     raise FrameError("a prompt without content")
 
 
-def _constraint_to_frame(constraint: Constraint | None) -> ConstraintFrame | None:
+def constraint_to_frame(constraint: Constraint | None) -> ConstraintFrame | None:
     match constraint:
         case None:
             return None
@@ -277,7 +287,7 @@ def _constraint_to_frame(constraint: Constraint | None) -> ConstraintFrame | Non
             assert_never(constraint)
 
 
-def _constraint_from_frame(frame: ConstraintFrame | None) -> Constraint | None:
+def constraint_from_frame(frame: ConstraintFrame | None) -> Constraint | None:
     if frame is None:
         return None
     match frame.kind:
@@ -299,7 +309,7 @@ def job_to_frame(job: HostJob) -> Submit:
         prompt=prompt_to_frame(request.prompt),
         sampling=request.sampling,
         stopping=request.stopping,
-        constraint=_constraint_to_frame(request.constraint),
+        constraint=constraint_to_frame(request.constraint),
         logprobs=request.logprobs,
         priority=request.priority,
         max_tokens=job.max_tokens,
@@ -317,7 +327,7 @@ def job_from_frame(frame: Submit) -> HostJob:
         prompt=prompt_from_frame(frame.prompt),
         sampling=frame.sampling,
         stopping=frame.stopping,
-        constraint=_constraint_from_frame(frame.constraint),
+        constraint=constraint_from_frame(frame.constraint),
         logprobs=frame.logprobs,
         priority=frame.priority,
     )

@@ -81,8 +81,9 @@ class Settings(BaseSettings):
     """Prompt and output tokens of one slot. Memory grows with slots times this."""
     engine_threads: int = Field(default=0, ge=0, le=1024)
     """Processor threads of the engine. 0: all cores."""
-    engine_batch_tokens: int = Field(default=256, ge=16, le=16_384)
-    """Prompt tokens a step feeds at most. Smaller: other streams wait less for a long prompt."""
+    engine_batch_tokens: int = Field(default=32, ge=16, le=16_384)
+    """Prompt tokens a step feeds at most. Smaller: other streams wait less for a long prompt. On a CPU
+    keep it below 64: greedy text then does not depend on how a prompt was split."""
     engine_options: dict[str, Any] = Field(default_factory=dict)
     """Further settings of the engine's adapter, as a JSON object; see its module."""
     hang_limit: Duration = _span("60s", "1s", "1h")

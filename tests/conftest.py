@@ -9,5 +9,5 @@ import pytest
 
 @pytest.fixture(scope="session")
 def anyio_backend() -> tuple[str, dict[str, object]]:
-    """Run async tests on asyncio: grpc.aio has no other. For the session, so that modules may share processes."""
+    """Run async tests on asyncio: grpc.aio has no other. One for all, so that modules may share processes."""
     return "asyncio", {}

@@ -139,7 +139,7 @@ class ReplicateApi:
         if found is None:
             return _with_stream_headers(problem_response(Problem("Not found", 404, "No such stream.")))
         if request.method == "HEAD":
-            return _with_stream_headers(Response(None, 200, media_type="text/event-stream"))
+            return _with_stream_headers(Response(None, 200))
         try:
             return await self._open(request, found)
         except UpstreamError as error:
@@ -250,6 +250,7 @@ def _json(body: bytes, status: int, headers: dict[str, str]) -> Response:
 
 
 def _with_stream_headers(response: Response) -> Response:
-    headers = sse.RESPONSE_HEADERS[1:] if response.status_code == 200 else ()
-    response.raw_headers.extend((*headers, *STREAM_HEADERS))
+    if response.status_code == 200:  # a HEAD: the headers of a stream, which has no length
+        response.raw_headers = list(sse.RESPONSE_HEADERS)
+    response.raw_headers.extend(STREAM_HEADERS)
     return response

@@ -14,10 +14,8 @@ from service.domain.request import (
     ChatPrompt,
     FieldViolation,
     GenerationRequest,
-    Grammar,
-    JsonSchema,
-    Regex,
     check,
+    constraint_field,
 )
 
 MIN_RETRY = timedelta(seconds=1)
@@ -33,9 +31,7 @@ def needed_capabilities(request: GenerationRequest) -> tuple[str, ...]:
         "stopping.min_tokens": t.min_tokens > 0,
         "stopping.stop_token_ids": bool(t.stop_token_ids),
         "stopping.ignore_eos": t.ignore_eos,
-        "json_schema": isinstance(request.constraint, JsonSchema),
-        "regex": isinstance(request.constraint, Regex),
-        "grammar": isinstance(request.constraint, Grammar),
+        constraint_field(request.constraint): request.constraint is not None,
         "logprobs": request.logprobs is not None,
     }
     return tuple(name for name, is_used in used.items() if is_used)

@@ -234,22 +234,28 @@ def _check_stopping(s: Stopping) -> list[FieldViolation]:
     return found
 
 
+def constraint_field(constraint: Constraint | None) -> str:
+    """Return the request field that holds a constraint of this kind."""
+    match constraint:
+        case JsonSchema():
+            return "json_schema"
+        case Regex():
+            return "regex"
+        case Grammar():
+            return "grammar"
+        case None:
+            return "constraint"
+
+
 def _check_constraint(constraint: Constraint | None) -> list[FieldViolation]:
     match constraint:
         case None:
             return []
-        case JsonSchema(text):
-            return _check_constraint_text("json_schema", text)
-        case Regex(text):
-            return _check_constraint_text("regex", text)
-        case Grammar(text):
-            return _check_constraint_text("grammar", text)
-
-
-def _check_constraint_text(name: str, text: str) -> list[FieldViolation]:
-    if not text.strip():
-        return [FieldViolation(name, "must not be empty")]
-    return _size(name, text, MAX_CONSTRAINT_BYTES)
+        case JsonSchema(text) | Regex(text) | Grammar(text):
+            name = constraint_field(constraint)
+            if not text.strip():
+                return [FieldViolation(name, "must not be empty")]
+            return _size(name, text, MAX_CONSTRAINT_BYTES)
 
 
 def check(request: GenerationRequest) -> tuple[FieldViolation, ...]:

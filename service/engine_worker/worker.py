@@ -8,7 +8,7 @@ import traceback
 from functools import partial
 from typing import assert_never
 
-from service.domain.request import Prompt
+from service.domain.request import Constraint, Prompt
 from service.engine_frames import (
     Cancel,
     Close,
@@ -16,12 +16,14 @@ from service.engine_frames import (
     Count,
     Counted,
     CountFailed,
+    Fault,
     FrameError,
     Load,
     Loaded,
     LoadFailed,
     LoadProgress,
     Submit,
+    constraint_from_frame,
     job_from_frame,
     prompt_from_frame,
 )
@@ -30,7 +32,14 @@ from service.engine_worker.error_text import error_text
 from service.engine_worker.job import WorkerJob
 from service.engine_worker.outbox import Outbox
 from service.engine_worker.prompts import PromptThreads
-from service.ports.engine import EndReason, Engine, EngineInfo, EngineLoadError, PromptError
+from service.ports.engine import (
+    ConstraintError,
+    EndReason,
+    Engine,
+    EngineInfo,
+    EngineLoadError,
+    PromptError,
+)
 from service.ports.engine_host import HostJob, JobEnded
 
 
@@ -55,8 +64,9 @@ class Worker:
                 job = self._jobs.get(job_id)
                 if job is not None:
                     job.cancel()
-            case Count(number, prompt):
-                self._count(number, prompt_from_frame(prompt))
+            case Count(number, prompt, constraint):
+                wanted = constraint_from_frame(constraint)
+                self._count(number, prompt_from_frame(prompt), wanted)
             case Load():
                 self._load(command)
             case Close():
@@ -113,7 +123,7 @@ class Worker:
     def _forget(self, job_id: str) -> None:
         del self._jobs[job_id]
 
-    def _count(self, number: int, prompt: Prompt) -> None:
+    def _count(self, number: int, prompt: Prompt, constraint: Constraint | None) -> None:
         engine = self._engine
         if engine is None or self._prompts.full:
             self._count_failed(number, "the model is not loaded, or too busy")
@@ -122,12 +132,16 @@ class Worker:
         def count() -> None:
             try:
                 tokens = len(engine.prepare(prompt))
+                if constraint is not None:
+                    engine.check(constraint)
             except PromptError as error:
-                self._outbox.reply(CountFailed(number, error_text(str(error)), True))
+                self._outbox.reply(CountFailed(number, error_text(str(error)), Fault.PROMPT))
+            except ConstraintError as error:
+                self._outbox.reply(CountFailed(number, error_text(str(error)), Fault.CONSTRAINT))
             else:
                 self._outbox.reply(Counted(number, tokens))
 
         self._prompts.run(count, partial(self._count_failed, number))
 
     def _count_failed(self, number: int, error: str) -> None:
-        self._outbox.reply(CountFailed(number, error_text(error), False))
+        self._outbox.reply(CountFailed(number, error_text(error), Fault.ENGINE))

@@ -123,6 +123,10 @@ class PromptError(Exception):
     """The prompt cannot be rendered or tokenised; the text is safe to show to the caller."""
 
 
+class ConstraintError(Exception):
+    """The constraint is not valid or not supported; the text is safe to show to the caller."""
+
+
 class Engine(Protocol):
     """A loaded model with slots.
 
@@ -144,11 +148,15 @@ class Engine(Protocol):
            other jobs' tokens as they would have been.
         7. A job that fails ends with FAILED and disturbs no other job.
         8. `close` ends what runs as CANCELED and frees the model.
+        9. `check` returns for a constraint that a job can have, and raises `ConstraintError`, with
+           what is wrong, for any other. Thread-safe; does not wait for running jobs.
     """
 
     def load(self, progress: Callable[[float], None]) -> EngineInfo: ...
 
     def prepare(self, prompt: Prompt, continuation: str = "") -> tuple[int, ...]: ...
+
+    def check(self, constraint: Constraint) -> None: ...
 
     def submit(self, job: Job, deliver: Deliver) -> None: ...
 

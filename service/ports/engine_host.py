@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from service.domain.events import TokenLogprob
-from service.domain.request import GenerationRequest, Prompt
+from service.domain.request import Constraint, GenerationRequest, Prompt
 from service.ports.engine import EndReason, EngineInfo
 
 
@@ -105,9 +105,10 @@ class EngineHost(Protocol):
        engine is down is void (the `EngineDown` was or will be received).
     4. A process that dies is reported by `EngineDown` and started again with growing pauses;
        one that shows no life for the hang limit while it has jobs is killed first.
-    5. `count` returns the exact number of tokens that `prompt` feeds. Raises `PromptError`
-       for a prompt that cannot be rendered, `EngineNotReady` when the engine is down or does
-       not answer in time.
+    5. `count` returns the exact number of tokens that `prompt` feeds, having checked
+       `constraint` if there is one. Raises `PromptError` for a prompt that cannot be rendered,
+       `ConstraintError` for a constraint the engine does not take, `EngineNotReady` when the
+       engine is down or does not answer in time.
     """
 
     async def run(self) -> None: ...
@@ -118,4 +119,4 @@ class EngineHost(Protocol):
 
     def cancel(self, job_id: str) -> None: ...
 
-    async def count(self, prompt: Prompt) -> int: ...
+    async def count(self, prompt: Prompt, constraint: Constraint | None = None) -> int: ...

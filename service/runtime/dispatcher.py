@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 from datetime import timedelta
-from enum import Enum
 
 import anyio
 import structlog
@@ -28,9 +27,9 @@ from service.domain.continuation import (
 from service.domain.errors import EngineNotReady, InvalidRequest, PredictionNotFound, StoreUnavailable
 from service.domain.events import FinishReason, Output, Started, Status, Usage
 from service.domain.lifecycle import Ending
-from service.domain.request import FieldViolation, GenerationRequest, Prompt
+from service.domain.request import GenerationRequest
 from service.ports.clock import Clock
-from service.ports.engine import EndReason, EngineInfo, PromptError
+from service.ports.engine import EndReason, EngineInfo
 from service.ports.engine_host import (
     EngineDown,
     EngineHost,
@@ -44,26 +43,16 @@ from service.ports.engine_host import (
 from service.ports.store import PredictionLog
 from service.runtime.live import LivePrediction
 from service.runtime.log_writer import LogWriter
+from service.runtime.readiness import ModelState, Readiness
 from service.runtime.waiting_queue import WaitingQueue
 
 log = structlog.get_logger()
 
-ENGINE_WAIT = timedelta(seconds=10)
-"""How long a create waits for an engine that is being started again, before UNAVAILABLE."""
 CONFIRM_WAIT = timedelta(seconds=1)
 """How long a cancel waits for the engine's exact token count, before the known one is used."""
 RUNS_REMEMBERED = 32
 """Runs whose mean tells how fast the queue moves."""
 CLAIM_RETRY = timedelta(seconds=0.25)
-
-
-class ModelState(Enum):
-    """Whether a model can take work; names as in the proto."""
-
-    LOADING = "loading"
-    READY = "ready"
-    RESTARTING = "restarting"
-    FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +85,7 @@ class Dispatcher:
         settings: DispatcherSettings,
     ) -> None:
         self.model = model
-        self.info: EngineInfo | None = None
-        self.state = ModelState.LOADING
+        self.readiness = Readiness(model, host)
         self._host = host
         self._store = store
         self._writer = writer
@@ -109,8 +97,6 @@ class Dispatcher:
         self._running: dict[str, _Running] = {}
         self._job_of: dict[str, str] = {}
         self._run_seconds: deque[float] = deque([5.0], maxlen=RUNS_REMEMBERED)
-        self.change = anyio.Event()
-        """Set at the next change of `state`, then replaced."""
         self._tasks: TaskGroup | None = None
         self._paused = False
 
@@ -134,7 +120,7 @@ class Dispatcher:
         Raises:
             InvalidRequest, ContextExceeded, UnsupportedByEngine, QueueFull, EngineNotReady.
         """
-        info = await self._ready_info()
+        info = await self.readiness.require()
         check_request(
             request, engine=info.engine, capabilities=info.capabilities, chat_template=info.chat_template
         )
@@ -147,7 +133,7 @@ class Dispatcher:
         )
         self._reserved += 1
         try:
-            input_tokens = await self.count(request.prompt)
+            input_tokens = await self.readiness.count(request.prompt, request.constraint)
             token_budget(request, input_tokens=input_tokens, context_tokens=info.context_tokens)
         except BaseException:
             self._reserved -= 1
@@ -157,38 +143,6 @@ class Dispatcher:
     def release(self) -> None:
         """Give back a place that `admit` reserved."""
         self._reserved -= 1
-
-    async def count(self, prompt: Prompt) -> int:
-        """Return the exact number of tokens that `prompt` feeds.
-
-        Raises:
-            InvalidRequest: it cannot be rendered.
-            EngineNotReady: the engine did not come back in time.
-        """
-        with anyio.move_on_after(ENGINE_WAIT.total_seconds()):
-            while True:
-                await self._ready_info()
-                try:
-                    return await self._host.count(prompt)
-                except PromptError as error:
-                    raise InvalidRequest((FieldViolation("prompt", str(error)),)) from error
-                except EngineNotReady:
-                    if self.state is ModelState.READY:
-                        await self.change.wait()
-        raise self._not_ready()
-
-    async def _ready_info(self) -> EngineInfo:
-        with anyio.move_on_after(ENGINE_WAIT.total_seconds()):
-            while self.state is not ModelState.READY and self.state is not ModelState.FAILED:
-                await self.change.wait()
-        if self.info is None or self.state is not ModelState.READY:
-            raise self._not_ready()
-        return self.info
-
-    def _not_ready(self) -> EngineNotReady:
-        if self.state is ModelState.FAILED:
-            return EngineNotReady(f"model {self.model} could not be loaded; see the service's log")
-        return EngineNotReady(f"model {self.model} is loading; try again", retry_after=timedelta(seconds=2))
 
     # -- queue ----------------------------------------------------------------------------------
 
@@ -233,8 +187,8 @@ class Dispatcher:
         self._paused = True
 
     def _pump(self) -> None:
-        while self.state is ModelState.READY and self.info is not None and not self._paused:
-            if len(self._running) + len(self._continuing) >= self.info.slots:
+        while (info := self.readiness.info) and self.readiness.ready and not self._paused:
+            if len(self._running) + len(self._continuing) >= info.slots:
                 return
             live = self._queue.try_pop()
             if live is None:
@@ -252,7 +206,7 @@ class Dispatcher:
             await self._claim(live)
         except (EngineNotReady, InvalidRequest, PredictionNotFound) as error:
             self._continuing.discard(live.id)
-            if isinstance(error, EngineNotReady) and self.state is not ModelState.FAILED:
+            if isinstance(error, EngineNotReady) and self.readiness.state is not ModelState.FAILED:
                 self._queue.push(live, front=True)
             else:
                 self._end(live, Ending(Status.FAILED, FinishReason.ERROR, error=error.message))
@@ -260,7 +214,7 @@ class Dispatcher:
             self._continuing.discard(live.id)
             if live.ending is not None:
                 self._settle(live, live.staged_record.usage)
-            elif self.state is not ModelState.READY or self._paused:
+            elif not self.readiness.ready or self._paused:
                 self._queue.push(live, front=True)
             elif ending := self._ending_instead(live):
                 self._end(live, ending)
@@ -272,7 +226,7 @@ class Dispatcher:
         assert live.record.request is not None
         await self._writer.flush(live)
         if not live.input_tokens:
-            live.input_tokens = await self.count(live.record.request.prompt)
+            live.input_tokens = await self.readiness.count(live.record.request.prompt)
         while True:
             try:
                 record = await self._store.claim(live.id)
@@ -292,9 +246,10 @@ class Dispatcher:
         )
 
     def _budget(self, live: LivePrediction) -> int:
-        assert live.record.request is not None and self.info is not None
+        info = self.readiness.info
+        assert live.record.request is not None and info is not None
         return token_budget(
-            live.record.request, input_tokens=live.input_tokens, context_tokens=self.info.context_tokens
+            live.record.request, input_tokens=live.input_tokens, context_tokens=info.context_tokens
         )
 
     def _submit(self, live: LivePrediction) -> None:
@@ -370,8 +325,7 @@ class Dispatcher:
         self._end(live, _ending(event), usage)
 
     def _up(self, info: EngineInfo) -> None:
-        self.info = info
-        self._set_state(ModelState.READY)
+        self.readiness.up(info)
         log.info("engine_ready", model=self.model, engine=info.engine, slots=info.slots)
 
     def _down(self, event: EngineDown) -> None:
@@ -382,25 +336,20 @@ class Dispatcher:
         self._running.clear()
         self._job_of.clear()
         if event.final:
-            self._set_state(ModelState.FAILED)
+            self.readiness.down(final=True)
             while (waiting := self._queue.try_pop()) is not None:
                 lost.append(waiting)
             error = "the model could not be loaded"
             for live in lost:
                 self._end(live, Ending(Status.FAILED, FinishReason.ERROR, error=error))
             return
-        self._set_state(ModelState.LOADING if self.info is None else ModelState.RESTARTING)
+        self.readiness.down(final=False)
         for live in reversed(lost):
             if live.ending is not None:
                 self._settle(live, live.staged_record.usage)
             else:
                 live.needs_claim = True
                 self._queue.push(live, front=True)
-
-    def _set_state(self, state: ModelState) -> None:
-        self.state = state
-        change, self.change = self.change, anyio.Event()
-        change.set()
 
 
 def _ending(event: JobEnded) -> Ending:

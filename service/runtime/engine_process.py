@@ -16,12 +16,13 @@ import anyio
 import anyio.lowlevel
 
 from service.domain.errors import EngineNotReady
-from service.domain.request import Prompt
+from service.domain.request import Constraint, Prompt
 from service.engine_frames import (
     Cancel,
     Count,
     Counted,
     CountFailed,
+    Fault,
     FrameError,
     Load,
     Loaded,
@@ -29,10 +30,11 @@ from service.engine_frames import (
     LoadProgress,
     Reply,
     Step,
+    constraint_to_frame,
     job_to_frame,
     prompt_to_frame,
 )
-from service.ports.engine import EndReason, PromptError
+from service.ports.engine import ConstraintError, EndReason, PromptError
 from service.ports.engine_host import EngineDown, EngineUp, HostEvent, HostJob, JobEnded
 from service.runtime.engine_life import EngineLife
 
@@ -80,7 +82,7 @@ class _End:
 @dataclass(slots=True)
 class _Counting:
     done: anyio.Event = field(default_factory=anyio.Event)
-    result: int | PromptError | None = None
+    result: int | Exception | None = None
 
 
 class EngineProcess:
@@ -168,7 +170,7 @@ class EngineProcess:
             self._canceled.add(job_id)
             self._life.link.send(Cancel(job_id))
 
-    async def count(self, prompt: Prompt) -> int:
+    async def count(self, prompt: Prompt, constraint: Constraint | None = None) -> int:
         """Ask the child; see the port."""
         if self._life is None or not self.up:
             raise EngineNotReady("the model is loading; try again in a moment")
@@ -178,7 +180,7 @@ class EngineProcess:
         self._number += 1
         number, counting = self._number, _Counting()
         try:
-            self._life.link.send(Count(number, prompt_to_frame(prompt)))
+            self._life.link.send(Count(number, prompt_to_frame(prompt), constraint_to_frame(constraint)))
         except FrameError as error:
             raise PromptError(str(error)) from error
         self._counts[number] = counting
@@ -187,7 +189,7 @@ class EngineProcess:
                 await counting.done.wait()
         finally:
             self._counts.pop(number, None)
-        if isinstance(counting.result, PromptError):
+        if isinstance(counting.result, Exception):
             raise counting.result
         if counting.result is None:
             self._overdue = self._overdue or not counting.done.is_set()
@@ -279,8 +281,8 @@ class EngineProcess:
                 life.end(f"the model could not be loaded: {error}")
             case Counted(number, tokens):
                 self._answer(number, tokens)
-            case CountFailed(number, error, prompt_at_fault):
-                self._answer(number, PromptError(error) if prompt_at_fault else None)
+            case CountFailed(number, error, fault):
+                self._answer(number, _refusal(error, fault))
             case _:
                 assert_never(reply)
 
@@ -289,7 +291,7 @@ class EngineProcess:
             self._jobs.discard(event.job_id)
             self._canceled.discard(event.job_id)
 
-    def _answer(self, number: int, result: int | PromptError | None) -> None:
+    def _answer(self, number: int, result: int | Exception | None) -> None:
         self._overdue = False
         counting = self._counts.get(number)
         if counting is not None:
@@ -299,3 +301,14 @@ class EngineProcess:
     def _tell(self, event: HostEvent) -> None:
         self._pending.append(event)
         self._news.set()
+
+
+def _refusal(error: str, fault: Fault) -> Exception | None:
+    """Return what a failed count raises; None when the engine, not the caller, was at fault."""
+    match fault:
+        case Fault.PROMPT:
+            return PromptError(error)
+        case Fault.CONSTRAINT:
+            return ConstraintError(error)
+        case Fault.ENGINE:
+            return None

@@ -10,7 +10,8 @@ import anyio
 from service.domain.errors import ModelNotFound
 from service.domain.request import Prompt
 from service.ports.engine import EngineInfo
-from service.runtime.dispatcher import Dispatcher, ModelState
+from service.runtime.dispatcher import Dispatcher
+from service.runtime.readiness import ModelState
 
 __all__ = ["ModelState", "Models", "ServedModel"]
 
@@ -51,11 +52,11 @@ class Models:
         Raises:
             ModelNotFound, InvalidRequest, EngineNotReady.
         """
-        return await self._find(name).count(prompt)
+        return await self._find(name).readiness.count(prompt)
 
     async def changed(self) -> None:
         """Wait until some model's state changes; a change after this was called is never missed."""
-        changes = [dispatcher.change for dispatcher in self._dispatchers.values()]
+        changes = [dispatcher.readiness.change for dispatcher in self._dispatchers.values()]
         async with anyio.create_task_group() as tasks:
 
             async def wait(change: anyio.Event) -> None:
@@ -75,8 +76,8 @@ class Models:
     def _view(dispatcher: Dispatcher) -> ServedModel:
         return ServedModel(
             name=dispatcher.model,
-            state=dispatcher.state,
-            info=dispatcher.info,
+            state=dispatcher.readiness.state,
+            info=dispatcher.readiness.info,
             running=dispatcher.running,
             waiting=dispatcher.waiting,
         )

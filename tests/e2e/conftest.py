@@ -18,8 +18,10 @@ async def pair(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pair]:
 
 @pytest.fixture(scope="package")
 async def narrow(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pair]:
-    """A pair with one slot, and a drain that no test waits for."""
-    service = {"engine_slots": "1", "drain": "60s"}
+    """A pair far from UTC, with one slot, leave to ping often, and a drain that no test waits for."""
+    service = {"engine_slots": "1", "drain": "60s", "min_ping_interval": "500ms"}
     edge = {"keepalive": "100ms", "hold_after_done": "300ms", "drain_spread": "0s"}
-    async with running_pair(tmp_path_factory.mktemp("narrow"), service, edge) as running:
-        yield running
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TZ", "Asia/Kolkata")
+        async with running_pair(tmp_path_factory.mktemp("narrow"), service, edge) as running:
+            yield running

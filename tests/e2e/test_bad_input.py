@@ -72,7 +72,8 @@ OUT_OF_BOUNDS: list[tuple[str, list[object]]] = [
 ]
 MESSAGES: list[object] = [
     5, {}, "x", [], [5], [{}], [{"role": "user"}], [{"content": "x"}], [{"role": "user", "content": 5}],
-    [{"role": "nobody", "content": "x"}], [{"role": "user", "content": ""}], [{"role": "user", "content": [1]}],
+    [{"role": "nobody", "content": "x"}], [{"role": "user", "content": ""}],
+    [{"role": "user", "content": [1]}],
 ]  # fmt: skip
 
 
@@ -305,7 +306,10 @@ async def test_bad_input_through_grpc_is_refused_and_leaves_no_trace(pair: Pair)
             ("id", lambda: stub.CancelPrediction(rpc.CancelPredictionRequest())),
             ("page_size", lambda: stub.ListPredictions(rpc.ListPredictionsRequest(page_size=-1))),
             ("page_token", lambda: stub.ListPredictions(rpc.ListPredictionsRequest(page_token="x"))),
-            ("after", lambda: stub.StreamPrediction(rpc.StreamPredictionRequest(id="x", after_sequence=-1)).read()),
+            (
+                "after",
+                lambda: stub.StreamPrediction(rpc.StreamPredictionRequest(id="x", after_sequence=-1)).read(),
+            ),
         ]
         for field, call in reads:
             await expect(call, field, field)

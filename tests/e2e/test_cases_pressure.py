@@ -58,7 +58,9 @@ async def stalled(edge: Edge, made: dict[str, Any]) -> socket.socket:
     return reader
 
 
-async def test_b181_readers_that_do_not_read_cost_little_slow_nobody_and_can_resume(hasty: Edge, api: Api) -> None:
+async def test_b181_readers_that_do_not_read_cost_little_slow_nobody_and_can_resume(
+    hasty: Edge, api: Api
+) -> None:
     with anyio.fail_after(60):
         whole = await api.create(BIG, {"Prefer": "wait"})
         another = await api.create(BIG, {"Prefer": "wait"})

@@ -91,7 +91,7 @@ async def test_an_sse_stream_goes_on_while_the_engine_is_killed_again_and_again(
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(reader.follow, prediction["urls"]["stream"])
                 while kills < KILLS and reader.done is None:
-                    before, advance = len(reader.ids), random.randint(1, 12)  # noqa: S311
+                    before, advance = len(reader.ids), random.randint(1, 12)
                     while reader.done is None and len(reader.ids) < before + advance:
                         await anyio.sleep(0.005)
                     for pid in service.engine_pids():
@@ -119,7 +119,7 @@ async def test_an_sse_stream_sees_only_a_pause_while_the_service_is_killed_again
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(reader.follow, prediction["urls"]["stream"])
                 while kills < KILLS and reader.done is None:
-                    before, advance = len(reader.ids), random.randint(1, 10)  # noqa: S311
+                    before, advance = len(reader.ids), random.randint(1, 10)
                     while reader.done is None and len(reader.ids) < before + advance:
                         await anyio.sleep(0.005)
                     await service.kill()

@@ -26,7 +26,9 @@ KILLS = 20
 
 def script(**fields: object) -> pb.GenerationRequest:
     """Return a request whose prompt tells the scripted engine what to do."""
-    return pb.GenerationRequest(prompt="script:" + json.dumps(fields), stopping=pb.Stopping(max_tokens=100_000))
+    return pb.GenerationRequest(
+        prompt="script:" + json.dumps(fields), stopping=pb.Stopping(max_tokens=100_000)
+    )
 
 
 def words(count: int, **fields: object) -> tuple[pb.GenerationRequest, str]:
@@ -58,14 +60,18 @@ async def test_predict_streams_accepted_started_output_completed(tmp_path: Path)
     with anyio.fail_after(60):
         async with running_service(tmp_path) as service, client(service.address) as stubs:
             log = Log()
-            async for event in stubs.predictions.Predict(rpc.PredictRequest(model=MODEL, generation=generation)):
+            async for event in stubs.predictions.Predict(
+                rpc.PredictRequest(model=MODEL, generation=generation)
+            ):
                 log.take(event)
             assert log.text == text
             assert log.end is not None and log.end.status == pb.STATUS_SUCCEEDED
             stored = await stubs.predictions.GetPrediction(rpc.GetPredictionRequest(id=log.id))
             assert "".join(stored.output) == text
             assert stored.usage.output_tokens == log.end.usage.output_tokens == 51
-            counted = await stubs.models.CountTokens(CountTokensRequest(model=MODEL, prompt=generation.prompt))
+            counted = await stubs.models.CountTokens(
+                CountTokensRequest(model=MODEL, prompt=generation.prompt)
+            )
             assert counted.input_tokens == stored.usage.input_tokens
 
 
@@ -79,7 +85,11 @@ async def test_a_predict_caller_that_goes_away_frees_its_slot(tmp_path: Path, ph
             running_service(tmp_path, engine_slots="1") as service,
             client(service.address) as watcher,
         ):
-            holder = await create(watcher, script(pieces=["h "], repeat=5000, delay_ms=20)) if phase == "queued" else ""
+            holder = (
+                await create(watcher, script(pieces=["h "], repeat=5000, delay_ms=20))
+                if phase == "queued"
+                else ""
+            )
             channel = grpc.aio.insecure_channel(service.address)
             stubs = Stubs(channel)
             request = rpc.PredictRequest(model=MODEL, generation=generation)
@@ -121,7 +131,9 @@ async def test_a_killed_client_process_frees_its_slot(tmp_path: Path) -> None:
         async with running_service(tmp_path) as service, client(service.address) as stubs:
             slots = await free_slots(stubs)
             prompt = script(pieces=["a "], repeat=1000, delay_ms=20).prompt
-            process = await anyio.open_process([sys.executable, "-c", program, service.address, prompt, MODEL])
+            process = await anyio.open_process(
+                [sys.executable, "-c", program, service.address, prompt, MODEL]
+            )
             assert process.stdout is not None
             seen = b""
             while b"output" not in seen:
@@ -164,9 +176,10 @@ async def test_streams_survive_the_engine_being_killed_again_and_again(tmp_path:
                     tasks.start_soon(follow, stubs, await create(stubs, generation), logs[n])
                 while kills < KILLS:
                     before = [log.sequence for log in logs]
-                    advance = random.randint(1, 8)  # noqa: S311
+                    advance = random.randint(1, 8)
                     while any(
-                        log.end is None and log.sequence < b + advance for log, b in zip(logs, before, strict=True)
+                        log.end is None and log.sequence < b + advance
+                        for log, b in zip(logs, before, strict=True)
                     ):
                         await anyio.sleep(0.005)
                     if all(log.end for log in logs):
@@ -188,7 +201,7 @@ async def test_streams_survive_the_service_being_killed_again_and_again(tmp_path
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(follow, stubs, prediction_id, log)
                 while kills < KILLS:
-                    before, advance = log.sequence, random.randint(1, 10)  # noqa: S311
+                    before, advance = log.sequence, random.randint(1, 10)
                     while log.end is None and log.sequence < before + advance:
                         await anyio.sleep(0.005)
                     if log.end:

@@ -56,7 +56,7 @@ async def test_a_killed_engine_goes_on_with_the_very_text_of_an_uninterrupted_ru
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(follow, stubs, prediction_id, log)
                     for _ in range(2):
-                        mark = log.sequence + random.randint(2, 12)  # noqa: S311
+                        mark = log.sequence + random.randint(2, 12)
                         while log.end is None and log.sequence < mark:
                             await anyio.sleep(0.002)
                         if log.end is None:

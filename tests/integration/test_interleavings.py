@@ -17,8 +17,8 @@ from tests.support.runtime import Runtime, end_of, new, read_all, running, text_
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(
-            ["create", "attached", "deadline", "output", "output", "output", "end", "length", "fail", "cancel",
-             "leave", "down", "yield"]
+            ["create", "attached", "deadline", "output", "output", "output", "end", "length", "fail",
+             "cancel", "leave", "down", "yield"]
         ),
         st.integers(0, 5),
     ),
@@ -90,7 +90,9 @@ class World:
                     await self.runtime.predictions.get(prediction_id, timedelta(seconds=5))
 
 
-def check(entries: list[Entry], again: list[Entry], status: Status, host: ManualHost, prediction_id: str) -> None:
+def check(
+    entries: list[Entry], again: list[Entry], status: Status, host: ManualHost, prediction_id: str
+) -> None:
     end = end_of(entries)
     assert again == entries
     assert end.status is status

@@ -169,7 +169,9 @@ async def test_a_detached_prediction_outlives_all_its_readers():
                 await cursor.next()
             assert runtime.host.canceled == []
             runtime.host.end(job)
-            assert (await runtime.predictions.get(prediction_id, timedelta(seconds=4))).status is Status.SUCCEEDED
+            assert (
+                await runtime.predictions.get(prediction_id, timedelta(seconds=4))
+            ).status is Status.SUCCEEDED
 
 
 async def test_the_deadline_cancels_a_queued_prediction():

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import anyio
 
-from service.domain.request import ChatPrompt, Prompt, TextPrompt, TokenPrompt
+from service.domain.request import ChatPrompt, Constraint, Prompt, TextPrompt, TokenPrompt
 from service.ports.engine import Capability, EndReason, EngineInfo
 from service.ports.engine_host import (
     EngineDown,
@@ -69,7 +69,7 @@ class ManualHost:
         """Note a cancel; the test confirms it with `end`."""
         self.canceled.append(job_id)
 
-    async def count(self, prompt: Prompt) -> int:
+    async def count(self, prompt: Prompt, constraint: Constraint | None = None) -> int:
         """Return the number of characters or ids."""
         match prompt:
             case TextPrompt(text):

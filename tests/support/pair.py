@@ -97,7 +97,9 @@ class Api:
         self.edge = edge
         self.http = http
 
-    async def create(self, prompt: str, headers: Mapping[str, str] | None = None, **fields: object) -> dict[str, Any]:
+    async def create(
+        self, prompt: str, headers: Mapping[str, str] | None = None, **fields: object
+    ) -> dict[str, Any]:
         """Create a prediction that must be taken."""
         answer = await self.post({"prompt": prompt, "max_tokens": 100_000, **fields}, headers)
         assert answer.status_code in (201, 202), answer.text

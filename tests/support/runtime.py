@@ -34,7 +34,9 @@ class Runtime:
     store: PredictionStore
 
 
-def new(prompt: str = "hello", *, attached: bool = False, request_id: str = "", **changes: object) -> NewPrediction:
+def new(
+    prompt: str = "hello", *, attached: bool = False, request_id: str = "", **changes: object
+) -> NewPrediction:
     """Return a create; `changes` are fields of `Stopping` or `NewPrediction`."""
     stopping = {k: v for k, v in changes.items() if k in Stopping.__slots__}
     rest = {k: v for k, v in changes.items() if k not in stopping}
@@ -60,7 +62,9 @@ async def running(
     store = store or MemoryStore()
     host = host or ManualHost()
     clock = SystemClock()
-    predictions = Predictions(store, clock, settings or PredictionSettings(attach_grace=timedelta(seconds=0.05)))
+    predictions = Predictions(
+        store, clock, settings or PredictionSettings(attach_grace=timedelta(seconds=0.05))
+    )
     limits = DispatcherSettings(queue_limit=queue_limit, claim_limit=claim_limit)
     dispatcher = Dispatcher(MODEL, host, store, predictions.writer, clock, limits)
     dispatchers = {MODEL: dispatcher}

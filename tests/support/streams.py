@@ -49,4 +49,5 @@ async def follow(stubs: Stubs, prediction_id: str, log: Log) -> None:
 async def create(stubs: Stubs, generation: pb.GenerationRequest) -> str:
     """Create a detached prediction."""
     request = rpc.CreatePredictionRequest(model=Service.MODEL, generation=generation)
-    return (await stubs.predictions.CreatePrediction(request, wait_for_ready=True)).id
+    prediction = await stubs.predictions.CreatePrediction(request, wait_for_ready=True)
+    return str(prediction.id)

@@ -13,8 +13,17 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from service.domain.request import Sampling, TextPrompt, TokenPrompt
+from service.domain.request import (
+    Constraint,
+    Grammar,
+    JsonSchema,
+    Regex,
+    Sampling,
+    TextPrompt,
+    TokenPrompt,
+)
 from service.ports.engine import (
+    ConstraintError,
     Ended,
     EndReason,
     Engine,
@@ -355,6 +364,23 @@ class EngineContract:
         assert not closing.is_alive()
         engine.close()
         assert recorder.late == []
+
+    @pytest.mark.parametrize(
+        "broken", [JsonSchema('{"type": "nonsense"}'), Regex("("), Grammar("root ::= (")], ids=str
+    )
+    def test_9_check_refuses_a_broken_constraint_while_every_slot_is_taken(
+        self, engine: Engine, info: EngineInfo, prompt_ids: tuple[int, ...], broken: Constraint
+    ) -> None:
+        recorders = [Recorder() for _ in range(info.slots)]
+        jobs = [job(prompt_ids, 64) for _ in recorders]
+        for one, recorder in zip(jobs, recorders, strict=True):
+            engine.submit(one, recorder.deliver)
+        with pytest.raises(ConstraintError) as refused:
+            engine.check(broken)
+        assert str(refused.value)
+        for one, recorder in zip(jobs, recorders, strict=True):
+            engine.cancel(one.id)
+            recorder.ended()
 
 
 def _hold(event: threading.Event) -> None:

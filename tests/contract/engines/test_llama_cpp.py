@@ -212,6 +212,17 @@ class TestSampling:
         assert text(7) == text(7)
         assert len({text(None) for _ in range(4)}) > 1
 
+    def test_a_seed_gives_the_same_text_beside_neighbours_and_whatever_is_cached(
+        self, engine: Engine
+    ) -> None:
+        sampled = text_job(engine, KING, 32, sampling=Sampling(temperature=1.0, top_p=0.9, seed=2**40 + 1))
+        alone = run(engine, sampled).data
+        recorders = [Recorder() for _ in range(3)]
+        for i, recorder in enumerate(recorders):
+            engine.submit(replace(sampled, id=f"{sampled.id}-{i}"), recorder.deliver)
+        assert [recorder.ended().reason for recorder in recorders] == [EndReason.LENGTH] * 3
+        assert {recorder.data for recorder in recorders} == {alone}
+
     def test_large_seeds_are_folded_and_never_mean_random(self) -> None:
         assert folded_seed(7) == 7
         assert 0 <= folded_seed(2**63 - 1) < 2**32 - 1

@@ -32,6 +32,7 @@ from service.engine_frames import (
     Count,
     Counted,
     CountFailed,
+    Fault,
     FrameError,
     FrameSplitter,
     Load,
@@ -131,7 +132,7 @@ REPLIES: list[Reply] = [
     Loaded(INFO),
     LoadFailed("no such file"),
     Counted(1, 2),
-    CountFailed(1, "bad", True),
+    CountFailed(1, "bad", Fault.CONSTRAINT),
 ]
 
 

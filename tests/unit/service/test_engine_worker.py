@@ -7,14 +7,24 @@ from collections.abc import Callable
 
 import pytest
 
-from service.domain.request import GenerationRequest, Prompt, Stopping, TextPrompt
+from service.domain.request import Constraint, GenerationRequest, Prompt, Regex, Stopping, TextPrompt
 from service.domain.stop import TokenPiece
 from service.engine_frames import FrameSplitter, OutputDraft, Step, unpack_reply
 from service.engine_worker.error_text import MAX_ERROR_BYTES, error_text
 from service.engine_worker.job import WorkerJob
 from service.engine_worker.outbox import MAX_MERGED_TOKENS, MAX_STEP_TOKENS, Outbox, merge
 from service.engine_worker.prompts import PromptThreads, PromptThreadsLost
-from service.ports.engine import Deliver, Ended, EndReason, EngineInfo, Job, Prefilled, Produced, PromptError
+from service.ports.engine import (
+    ConstraintError,
+    Deliver,
+    Ended,
+    EndReason,
+    EngineInfo,
+    Job,
+    Prefilled,
+    Produced,
+    PromptError,
+)
 from service.ports.engine_host import HostJob, JobEnded, JobOutput, JobPrefilled
 
 WAIT_S = 30.0
@@ -71,6 +81,9 @@ class HandEngine:
             raise PromptError("a bad prompt")
         return tuple(map(ord, prompt.text + continuation))
 
+    def check(self, constraint: Constraint) -> None:
+        raise ConstraintError("a bad constraint")
+
     def submit(self, job: Job, deliver: Deliver) -> None:
         self.jobs.append(job)
         self.deliver = deliver
@@ -95,7 +108,8 @@ class Bench:
 
     def __init__(self, prompt: str = "abc", stop: tuple[str, ...] = (), **fields: object) -> None:
         stopping = Stopping(stop=stop, min_tokens=fields.pop("min_tokens", 0))  # type: ignore[arg-type]  # an int
-        request = GenerationRequest(TextPrompt(prompt), stopping=stopping)
+        constraint = fields.pop("constraint", None)
+        request = GenerationRequest(TextPrompt(prompt), stopping=stopping, constraint=constraint)  # type: ignore[arg-type]  # by name
         self.wire, self.engine, self.forgotten = Wire(), HandEngine(), list[str]()
         job = HostJob("j", request, **{"max_tokens": 10, **fields})  # type: ignore[arg-type]  # by name
         self.job = WorkerJob(job, self.engine, INFO, self.wire.outbox, self.forgotten.append)
@@ -171,6 +185,57 @@ def test_exact_ids_are_fed_after_the_prompt() -> None:
     assert bench.engine.jobs[0].min_tokens == 1
     bench.engine.end()
     assert bench.end.input_tokens == 3
+
+
+REPLAY = {"text": "de", "generated_tokens": 2, "replay": True}
+
+
+def test_a_replay_generates_the_log_again_unseen_and_goes_on() -> None:
+    bench = Bench(max_tokens=8, **REPLAY).start()
+    assert bench.engine.jobs[0].token_ids == (97, 98, 99) and bench.engine.jobs[0].max_tokens == 10
+    bench.engine.say("d", "e")
+    assert bench.wire.text == "" and bench.wire.steps[-1].prefilled
+    bench.engine.say("f")
+    bench.engine.end(tokens=4)
+    assert bench.wire.text == "f" and bench.end.output_tokens == 2
+
+
+def test_a_replay_that_diverges_goes_on_behind_a_prefill_in_the_same_slot() -> None:
+    bench = Bench(**REPLAY).start()
+    bench.engine.say("d", "X", "Y")
+    assert bench.engine.canceled == ["j"] and bench.wire.text == ""
+    bench.engine.end(EndReason.CANCELED)
+    assert bench.wire.ends == []
+    second = bench.engine.jobs[1]
+    assert (second.id, second.token_ids, second.max_tokens) == ("j/2", (97, 98, 99, 100, 101), 10)
+    bench.engine.say("f")
+    bench.job.cancel()
+    assert bench.engine.canceled == ["j", "j/2"]
+    bench.engine.end(tokens=2)
+    assert bench.wire.text == "f" and bench.end.output_tokens == 2
+
+
+def test_a_replay_that_ends_before_the_log_does_has_diverged() -> None:
+    bench = Bench(**REPLAY).start()
+    bench.engine.say("d")
+    bench.engine.end()
+    assert len(bench.engine.jobs) == 2 and bench.wire.ends == []
+
+
+def test_a_cancel_during_a_replay_ends_it() -> None:
+    bench = Bench(**REPLAY).start()
+    bench.engine.say("d")
+    bench.job.cancel()
+    bench.engine.end(EndReason.CANCELED, tokens=1)
+    assert bench.end.reason is EndReason.CANCELED and bench.end.output_tokens == 0
+
+
+def test_a_constrained_replay_that_diverges_fails_instead_of_leaving_its_constraint() -> None:
+    bench = Bench(constraint=Regex("d.*"), **REPLAY).start()
+    bench.engine.say("X")
+    bench.engine.end(EndReason.CANCELED)
+    assert bench.end.reason is EndReason.FAILED and "constraint" in bench.end.error
+    assert len(bench.engine.jobs) == 1
 
 
 def test_text_is_fed_where_ids_are_not_exact() -> None:

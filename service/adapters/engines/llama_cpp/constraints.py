@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from service.domain.request import Constraint, Grammar, JsonSchema, Regex
+from service.ports.engine import ConstraintError
 
 _HEAD = "%llguidance {}\n"
 _LITERAL = "a"
@@ -27,10 +28,6 @@ _UNSUPPORTED = frozenset({
     "propertyNames", "unevaluatedItems", "unevaluatedProperties", "$dynamicRef",
 })  # fmt: skip
 """Keywords that explain a refusal best; others are found by the trial only."""
-
-
-class ConstraintError(Exception):
-    """The constraint is not valid or not supported; the text says what of it."""
 
 
 @dataclass(frozen=True, slots=True)

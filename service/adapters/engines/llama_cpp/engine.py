@@ -4,8 +4,8 @@ Owns the threads, one a running job, and the order of a job's events. Bodies and
 `convert`'s, the connection is `loopback`'s, constraints are `constraints`'. It decides nothing
 about stop strings.
 
-Not claimed: `min_tokens` (the library has no such parameter) and going on inside a constrained
-output (a grammar always begins at its start).
+Not claimed: `min_tokens`, for which the library has no parameter. It cannot go on inside a
+constrained output either: a grammar always begins at its start.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from typing import assert_never
 from service.adapters.engines.llama_cpp import convert, library
 from service.adapters.engines.llama_cpp.constraints import (
     Compiled,
-    ConstraintError,
     compile_constraint,
     refusal,
 )
@@ -37,6 +36,7 @@ from service.domain.request import Constraint, Prompt
 from service.domain.stop import TokenPiece
 from service.ports.engine import (
     Capability,
+    ConstraintError,
     Deliver,
     Ended,
     EndReason,
@@ -56,6 +56,8 @@ _MAX_DIGEST_BYTES = 8 * 1024**3
 """Larger files are read for their digest only if one is pinned: it would delay the start."""
 _BLOCK_BYTES = 4 * 1024 * 1024
 _COMPLETION = "/completion"
+_CHECKED = 256
+"""Constraints remembered; when full, all are forgotten and tried again."""
 _log = logging.getLogger(__name__)
 
 
@@ -97,6 +99,8 @@ class LlamaCppEngine:
         self._pool = ThreadPoolExecutor(settings.slots, thread_name_prefix="llama-job")
         self._server: object | None = None
         self._eos: frozenset[int] = frozenset()
+        self._checked: dict[Constraint, None] = {}
+        """Constraints that passed their trial."""
 
     def load(self, progress: Callable[[float], None]) -> EngineInfo:
         """See `Engine`, promise 1."""
@@ -125,7 +129,7 @@ class LlamaCppEngine:
         progress(1.0)
         return EngineInfo(
             engine="llama_cpp",
-            slots=len(contexts),
+            slots=len(contexts) - library.SPARE_SLOTS,
             context_tokens=min(contexts),
             vocabulary_size=self._vocabulary.size,
             chat_template=self._prompting.has_template,
@@ -137,6 +141,13 @@ class LlamaCppEngine:
     def prepare(self, prompt: Prompt, continuation: str = "") -> tuple[int, ...]:
         """See `Engine`, promise 2."""
         return self._prompting.ids(prompt, continuation)
+
+    def check(self, constraint: Constraint) -> None:
+        """See `Engine`, promise 9. Takes the spare slot for a token, unless it was checked before."""
+        try:
+            self._tried(constraint, compile_constraint(constraint))
+        except LoopbackError as error:
+            raise ConstraintError(refusal(constraint) if error.refused else str(error)) from error
 
     def submit(self, job: Job, deliver: Deliver) -> None:
         """See `Engine`, promises 3 and 4."""
@@ -216,12 +227,21 @@ class LlamaCppEngine:
         return running.ended(EndReason.FAILED, "the library's answer broke off")
 
     def _tried(self, constraint: Constraint, compiled: Compiled) -> str:
-        """Return the grammar once the library has shown that it takes it. Raises ConstraintError."""
-        if compiled.trial:
+        """Return the grammar once the library has shown that it takes it.
+
+        Raises:
+            ConstraintError: it generated against the grammar, so it has silently dropped it.
+            LoopbackError: it refused the grammar.
+        """
+        if constraint not in self._checked:
             forbidden = self._vocabulary.ids[b"Z"][0]
-            answer = self._loopback.post(_COMPLETION, convert.trial_body(0, compiled.trial, forbidden))
-            if forbidden in convert.token_list(answer):
+            trial = compiled.trial or compiled.grammar
+            answer = self._loopback.post(_COMPLETION, convert.trial_body(0, trial, forbidden))
+            if compiled.trial and forbidden in convert.token_list(answer):
                 raise ConstraintError(refusal(constraint))
+            if len(self._checked) >= _CHECKED:
+                self._checked.clear()
+            self._checked[constraint] = None
         return compiled.grammar
 
     def _take(self, running: _Running, message: convert.Message) -> Ended | None:

@@ -14,6 +14,8 @@ from service.ports.engine import EngineLoadError
 
 _QUIET = -1
 _SPARE_HTTP_THREADS = 8
+SPARE_SLOTS = 1
+"""For trials of constraints, which must not wait until a job ends."""
 
 
 def start(settings: LlamaCppSettings, key: str) -> tuple[object, str]:
@@ -48,9 +50,9 @@ def _parameters(xllamacpp: Any, settings: LlamaCppSettings, key: str) -> Any:
     threads = settings.threads or len(os.sched_getaffinity(0))
     p = xllamacpp.CommonParams()
     p.model.path = str(settings.model_path)
-    p.n_parallel = settings.slots
-    p.n_ctx = settings.slots * settings.context_tokens
-    p.n_batch = p.n_ubatch = max(settings.batch_tokens, settings.slots)
+    p.n_parallel = settings.slots + SPARE_SLOTS
+    p.n_ctx = p.n_parallel * settings.context_tokens
+    p.n_batch = p.n_ubatch = max(settings.batch_tokens, settings.slots + SPARE_SLOTS)
     p.cpuparams.n_threads = threads
     p.cpuparams_batch.n_threads = threads
     p.n_gpu_layers = settings.gpu_layers

@@ -22,10 +22,11 @@ from pathlib import Path
 from service.adapters.engines.scripted import tokens
 from service.adapters.engines.scripted.script import Reading, Token, read
 from service.domain.events import TokenLogprob, TopLogprob
-from service.domain.request import Prompt, Sampling
+from service.domain.request import Constraint, Prompt, Sampling
 from service.domain.stop import TokenPiece
 from service.ports.engine import (
     Capability,
+    ConstraintError,
     Deliver,
     Ended,
     EndReason,
@@ -154,6 +155,11 @@ class ScriptedEngine:
         ids = tokens.encode_prompt(prompt, continuation)
         read(ids, sampling=_NO_SAMPLING, word_total=0)
         return ids
+
+    def check(self, constraint: Constraint) -> None:
+        """Take any, as the settings claim to be able to; without that no request comes here."""
+        if self._settings.capabilities is None:
+            raise ConstraintError("this engine cannot keep constraints")
 
     def submit(self, job: Job, deliver: Deliver) -> None:
         """Hand the job to the thread."""

@@ -4,7 +4,7 @@
 import Replicate from "replicate";
 
 const [name, baseUrl, argument] = process.argv.slice(2);
-const { model, prompt, id, url } = JSON.parse(argument);
+const { model, prompt, input = { prompt }, id, url } = JSON.parse(argument);
 const calls = [];
 
 async function notingFetch(target, init) {
@@ -23,7 +23,6 @@ async function notingFetch(target, init) {
 }
 
 const replicate = new Replicate({ auth: "r8_conformance", baseUrl, fetch: notingFetch });
-const input = { prompt };
 
 async function collect(events) {
   const found = [];

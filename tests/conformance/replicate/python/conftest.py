@@ -1,25 +1,14 @@
-"""One pair for the whole folder, and Replicate's own Python client pointed at it."""
+"""Replicate's own Python client, pointed at the pair."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 import replicate
 
 from tests.conformance.replicate.python.wire import Wire, replicate_client
-from tests.support.pair import Pair, running_pair
-
-KEEPALIVE_S = 0.25
-
-
-@pytest.fixture(scope="package")
-async def pair(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pair]:
-    folder: Path = tmp_path_factory.mktemp("pair")
-    edge = {"keepalive": f"{KEEPALIVE_S}", "hold_after_done": "300ms"}
-    async with running_pair(folder, edge=edge) as running:
-        yield running
+from tests.support.pair import Pair
 
 
 @pytest.fixture

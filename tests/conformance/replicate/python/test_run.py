@@ -1,4 +1,7 @@
-"""Replicate's Python client: run, create, wait, cancel, errors. Numbers are those of the contract's checks."""
+"""Replicate's Python client: run, create, wait, cancel, errors.
+
+Numbers are those of the contract's acceptance checks.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,9 @@ REQUIRED = {
 STATUSES = {"starting", "processing", "succeeded", "failed", "canceled"}
 
 
-async def test_01_run_returns_the_pieces_after_one_post(pair: Pair, py1: replicate.Client, wire: Wire) -> None:
+async def test_01_run_returns_the_pieces_after_one_post(
+    pair: Pair, py1: replicate.Client, wire: Wire
+) -> None:
     prompt, text = numbered(5)
     output = await in_thread(py1.run, MODEL, input={"prompt": prompt})
     assert isinstance(output, list) and "".join(output) == text
@@ -198,7 +203,9 @@ async def test_44_every_answer_in_every_state_parses_strictly(pair: Pair) -> Non
     for prompt in (script(pieces=["a"]), script(), script(pieces=["a"], fail_after=1), script(oom=True)):
         made = await api.create(prompt, {"Prefer": "wait"})
         answers += [made, await api.get(made)]
-    answers.append(await api.create(script(pieces=["a"], delay_ms=1500), {"Prefer": "wait=1", "Cancel-After": "1h"}))
+    answers.append(
+        await api.create(script(pieces=["a"], delay_ms=1500), {"Prefer": "wait=1", "Cancel-After": "1h"})
+    )
     assert {answer["status"] for answer in answers} == STATUSES
     for answer in answers:
         parsed = Prediction(**answer)

@@ -34,12 +34,14 @@ class Wire:
 
 
 @contextmanager
-def replicate_client(base_url: str, wire: Wire) -> Iterator[replicate.Client]:
+def replicate_client(
+    base_url: str, wire: Wire, *, silence_s: float = SILENCE_S
+) -> Iterator[replicate.Client]:
     """Yield the client, quick to poll and impatient with silence."""
     client = replicate.Client(
         api_token="r8_conformance",
         base_url=base_url,
-        timeout=httpx.Timeout(10, read=SILENCE_S),
+        timeout=httpx.Timeout(10, read=silence_s),
         event_hooks={"response": [wire.note]},
         trust_env=False,
     )
@@ -50,7 +52,7 @@ def replicate_client(base_url: str, wire: Wire) -> Iterator[replicate.Client]:
         client._client.close()
 
 
-async def in_thread(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+async def in_thread(function: Callable[..., T], *args: Any, limit_s: float = LIMIT_S, **kwargs: Any) -> T:
     """Run the synchronous client beside the event loop, bounded."""
-    with anyio.fail_after(LIMIT_S):
+    with anyio.fail_after(limit_s):
         return await anyio.to_thread.run_sync(partial(function, *args, **kwargs), abandon_on_cancel=True)

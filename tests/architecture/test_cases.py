@@ -1,0 +1,47 @@
+"""Every case from public bug reports that we took on has a test, and the page that says so is true."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+import pytest
+
+from tests.architecture.sources import ROOT
+
+PAGE = ROOT / "docs" / "testing-cases.md"
+TAKEN_ON = frozenset(
+    """
+    B001 B004 B005 B018 B019 B020 B021 B027 B031 B033 B034 B038 B048 B050 B051 B056 B057 B060 B061 B101 B102
+    B104 B108 B109 B112 B116 B119 B122 B123 B126 B130 B132 B136 B138 B140 B142 B166 B168 B171 B172 B173 B174
+    B175 B180 B181 B182 B183 B186 B193
+    """.split()
+)
+ROW = re.compile(r"^\| (B\d{3}) \| [^|]+ \| `([^`:]+)::(\w+)` \|$", re.MULTILINE)
+ROWS = ROW.findall(PAGE.read_text())
+
+
+def test_every_case_taken_on_has_a_row_and_every_row_is_readable() -> None:
+    lines = [line for line in PAGE.read_text().splitlines() if line.startswith("| B")]
+    assert len(ROWS) == len(lines), "a row of another form"
+    assert {case for case, _, _ in ROWS} == TAKEN_ON
+
+
+@pytest.mark.parametrize(("case", "file", "test"), ROWS, ids=[f"{case}-{test}" for case, _, test in ROWS])
+def test_the_named_test_exists(case: str, file: str, test: str) -> None:
+    defined = {
+        node.name
+        for node in ast.walk(ast.parse((ROOT / file).read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    assert test in defined
+
+
+def test_tests_named_after_a_case_are_on_the_page() -> None:
+    listed = {(file, test) for _, file, test in ROWS}
+    named = {
+        (path.relative_to(ROOT).as_posix(), found)
+        for path in (ROOT / "tests").rglob("test_*.py")
+        for found in re.findall(r"def (test_b\d{3}_\w+)", path.read_text())
+    }
+    assert named - listed == set()
