@@ -19,12 +19,15 @@ from edge.http.middleware import Logger, RequestBoundary
 from edge.http.problem_responses import problem_response
 from edge.http.sse_response import SseTiming
 from edge.protocol.problems import Problem
+from edge.replicate.inputs import echo_input
 from edge.replicate.requests import PublicUrls
 from edge.replicate.routes import ReplicateApi, ReplicateOptions
 from edge.replicate.tokens import StreamTokens
 from edge.settings import Settings
 from edge.upstream.connection import Upstream
 from edge.upstream.port import UpstreamHealth
+from edge.web.assets import load_assets
+from edge.web.routes import WebOptions, WebPages
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +54,12 @@ def create_app(
     settings: Settings, upstream: Upstream, lifecycle: Lifecycle, secret: bytes, log: Logger
 ) -> ASGIApp:
     """Return the application that serves `upstream`."""
+    urls = PublicUrls(settings.public_base(), settings.proxies())
     replicate = ReplicateApi(
         upstream,
         ReplicateOptions(
             tokens=StreamTokens(secret),
-            urls=PublicUrls(settings.public_base(), settings.proxies()),
+            urls=urls,
             body=BodyLimits(settings.body_max_bytes, settings.body_deadline),
             timing=SseTiming(
                 keepalive=settings.keepalive,
@@ -66,12 +70,14 @@ def create_app(
         ),
         lifecycle,
     )
+    pages = WebPages(upstream, WebOptions(load_assets(), urls.base, echo_input))
     probes = Probes(upstream.health, lifecycle)
     app = _Application(
         routes=[
             Route("/healthz", probes.healthz),
             Route("/readyz", probes.readyz),
             *replicate.routes(),
+            *pages.routes(),
         ],
         exception_handlers={HTTPException: _http_problem},
     )
