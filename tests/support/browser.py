@@ -80,13 +80,7 @@ class Browser:
         self, method: str, params: dict[str, Any] | None = None, session: str = ""
     ) -> dict[str, Any]:
         """Send a command and return its answer."""
-        self._last += 1
-        message: dict[str, Any] = {"id": self._last, "method": method, "params": params or {}}
-        if session:
-            message["sessionId"] = session
-        future: asyncio.Future[dict[str, Any]] = self._loop.create_future()
-        self._waiting[self._last] = future
-        os.write(self._commands, json.dumps(message).encode() + b"\0")
+        future = self.post(method, params, session)
         with anyio.fail_after(LIMIT_S):
             answer = await future
         if "error" in answer:
@@ -94,18 +88,27 @@ class Browser:
         result: dict[str, Any] = answer["result"]
         return result
 
+    def post(
+        self, method: str, params: dict[str, Any] | None = None, session: str = ""
+    ) -> asyncio.Future[dict[str, Any]]:
+        """Send a command without waiting for its answer."""
+        self._last += 1
+        message: dict[str, Any] = {"id": self._last, "method": method, "params": params or {}}
+        if session:
+            message["sessionId"] = session
+        future: asyncio.Future[dict[str, Any]] = self._loop.create_future()
+        self._waiting[self._last] = future
+        os.write(self._commands, json.dumps(message).encode() + b"\0")
+        return future
+
     @asynccontextmanager
     async def page(
         self, *, width: int = 1440, height: int = 900, dark: bool = False, scripts: bool = True
     ) -> AsyncIterator[Page]:
         """Open a page in a context of its own; it must have no complaints at the end."""
         context = (await self.send("Target.createBrowserContext"))["browserContextId"]
-        target = await self.send(
-            "Target.createTarget", {"url": "about:blank", "browserContextId": context}
-        )
-        attached = await self.send(
-            "Target.attachToTarget", {"targetId": target["targetId"], "flatten": True}
-        )
+        target = await self.send("Target.createTarget", {"url": "about:blank", "browserContextId": context})
+        attached = await self.send("Target.attachToTarget", {"targetId": target["targetId"], "flatten": True})
         page = Page(self, attached["sessionId"], context)
         self._pages[attached["sessionId"]] = page
         try:
@@ -153,6 +156,7 @@ class Page:
         self._session = session
         self._context = context
         self._loaded = anyio.Event()
+        self._token: str | None = None
         self.complaints: list[str] = []
         """What went wrong in it, as text."""
         self.requests: list[tuple[str, str]] = []
@@ -167,6 +171,8 @@ class Page:
         match method:
             case "Page.loadEventFired":
                 self._loaded.set()
+            case "Fetch.requestPaused":
+                self._let_in(params)
             case "Network.requestWillBeSent":
                 self.requests.append((params["request"]["method"], params["request"]["url"]))
             case "Runtime.exceptionThrown":
@@ -212,7 +218,8 @@ class Page:
         name = json.dumps(selector)
         await self.wait_for(f"document.querySelector({name})?.getClientRects().length")
         x, y = await self.evaluate(
-            f"(() => {{ const node = document.querySelector({name}); node.scrollIntoView({{block: 'center'}});"
+            f"(() => {{ const node = document.querySelector({name});"
+            " node.scrollIntoView({block: 'center'});"
             " const box = node.getBoundingClientRect();"
             " return [box.x + box.width / 2, box.y + box.height / 2]; })()"
         )
@@ -241,6 +248,26 @@ class Page:
         await self.send("Input.dispatchKeyEvent", {"type": "keyDown", **params})
         await self.send("Input.dispatchKeyEvent", {"type": "keyUp", **params})
 
+    async def demand_token(self, token: str) -> None:
+        """Answer calls of the API without this token as a server with tokens does."""
+        self._token = token
+        patterns = [{"urlPattern": pattern} for pattern in ("*/v1/models/*", "*/v1/predictions/*", "*.json")]
+        await self.send("Fetch.enable", {"patterns": patterns})
+
+    def _let_in(self, params: dict[str, Any]) -> None:
+        given = {name.lower(): value for name, value in params["request"]["headers"].items()}
+        request = {"requestId": params["requestId"]}
+        if given.get("authorization") == f"Bearer {self._token}":
+            self._browser.post("Fetch.continueRequest", request, self._session)
+            return
+        problem = {"title": "Unauthenticated", "status": 401}
+        answer = {
+            "responseCode": 401,
+            "responseHeaders": [{"name": "content-type", "value": "application/problem+json"}],
+            "body": base64.b64encode(json.dumps(problem).encode()).decode(),
+        }
+        self._browser.post("Fetch.fulfillRequest", request | answer, self._session)
+
     async def look(self, *, width: int, height: int = 900, dark: bool = False) -> None:
         """Give it a size and a colour scheme; below 600 px it is a phone."""
         phone = width < 600
@@ -248,12 +275,16 @@ class Page:
             "Emulation.setDeviceMetricsOverride",
             {"width": width, "height": height, "deviceScaleFactor": 2 if phone else 1, "mobile": phone},
         )
-        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        await self.send("Emulation.setEmulatedMedia", {"features": [scheme]})
+        features = [
+            {"name": "prefers-color-scheme", "value": "dark" if dark else "light"},
+            {"name": "prefers-reduced-motion", "value": "reduce"},
+        ]
+        await self.send("Emulation.setEmulatedMedia", {"features": features})
 
     async def screenshot(self, name: str) -> None:
         """Keep a picture of the whole page in build/screenshots."""
-        shot = await self.send("Page.captureScreenshot", {"format": "png", "captureBeyondViewport": True})
+        how = {"format": "png", "captureBeyondViewport": True}
+        shot = await self.send("Page.captureScreenshot", how)
         SCREENSHOTS.mkdir(parents=True, exist_ok=True)
         (SCREENSHOTS / f"{name}.png").write_bytes(base64.b64decode(shot["data"]))
 

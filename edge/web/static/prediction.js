@@ -85,8 +85,8 @@ function timingOf(prediction) {
   ];
   if (prediction.deadline) facts.push(["Deadline", moment(prediction.deadline)]);
   facts.push(["Time to first token", formatDuration(toFirst)]);
-  facts.push(["Running", formatDuration(metrics.predict_time)]);
-  facts.push(["In all", formatDuration(metrics.total_time)]);
+  facts.push(["Time running", formatDuration(metrics.predict_time)]);
+  facts.push(["Time in all", formatDuration(metrics.total_time)]);
   return facts;
 }
 
