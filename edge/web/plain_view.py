@@ -23,20 +23,23 @@ _REMOVED: Final = "Input and output were removed after their retention."
 
 def render_plain(record: PredictionRecord, given: Mapping[str, JsonValue]) -> str:
     """Return the prediction as HTML. `given` is its input, as the API shows it."""
-    facts = [("Model", record.model), ("Status", record.status.value)]
-    facts.append(("Created", format_timestamp(record.created_at)))
+    facts = [
+        ("Model", record.model),
+        ("Status", record.status.value),
+        ("Created", format_timestamp(record.created_at)),
+    ]
     if record.completed_at is not None:
         facts.append(("Completed", format_timestamp(record.completed_at)))
         facts.append(("Tokens", f"{record.usage.input_tokens} in, {record.usage.output_tokens} out"))
-    rows = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in facts)
+    rows = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in facts)
     parts = [f'<dl class="facts">{rows}</dl>']
     if record.error:
         parts.append(_section("Error", record.error))
     if record.data_removed:
         parts.append(f"<p>{_REMOVED}</p>")
     else:
-        parts += [_section(name, _text(value)) for name, value in given.items()]
         parts.append(_section("output", "".join(record.output)))
+        parts += [_section(name, _text(value)) for name, value in given.items()]
     if record.status in (Status.STARTING, Status.PROCESSING):
         parts.append("<p>It is not finished: load this page again to see more.</p>")
     return "".join(parts)

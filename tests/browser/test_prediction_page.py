@@ -17,7 +17,8 @@ OUTPUT = "document.querySelector('[data-part=output]').textContent"
 KEEP_WHAT_IS_SEEN = """
   window.seen = [];
   new MutationObserver(() => window.seen.push(document.querySelector("[data-part=output]").textContent))
-    .observe(document.querySelector("[data-part=output]"), {childList: true, characterData: true, subtree: true});
+    .observe(document.querySelector("[data-part=output]"),
+      {childList: true, characterData: true, subtree: true});
 """
 SLOW = {"delay_ms": 60, "prefill_ms": 200}
 NASTY = "<script>window.pwned = 1</script><img src=x onerror='window.pwned = 2'>&lt;b&gt; </pre></noscript>"

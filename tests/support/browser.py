@@ -209,8 +209,8 @@ class Page:
         return str(await self.evaluate(f"document.querySelector({json.dumps(selector)}).textContent"))
 
     async def is_visible(self, selector: str) -> bool:
-        """Return whether an element takes room on the page."""
-        found = f"document.querySelector({json.dumps(selector)})?.getClientRects().length > 0"
+        """Return whether an element is shown."""
+        found = f"document.querySelector({json.dumps(selector)})?.checkVisibility() ?? false"
         return bool(await self.evaluate(found))
 
     async def click(self, selector: str) -> None:
@@ -232,7 +232,10 @@ class Page:
     async def fill(self, selector: str, text: str) -> None:
         """Put text into a field as if it were typed or pasted."""
         await self.evaluate(f"document.querySelector({json.dumps(selector)}).select()")
-        await self.send("Input.insertText", {"text": text})
+        if text:
+            await self.send("Input.insertText", {"text": text})
+        else:
+            await self.evaluate("document.execCommand('delete')")
 
     async def press(self, key: str, *, ctrl: bool = False) -> None:
         """Press and release a key."""

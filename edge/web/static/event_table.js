@@ -6,6 +6,7 @@ import { isTerminal, shorten } from "./format.js";
 import { PredictionStream } from "./stream.js";
 
 const MOST_ROWS = 500;
+const TEXTS = new Set(["output", "logs"]);
 
 export class EventTable {
   #api;
@@ -40,7 +41,7 @@ export class EventTable {
         "",
         element("td", "mono", id),
         element("td", "mono", type),
-        element("td", "mono", shorten(JSON.stringify(data), 120)),
+        element("td", "mono", shorten(TEXTS.has(type) ? JSON.stringify(data) : data, 120)),
       ),
     );
   }

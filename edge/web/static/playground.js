@@ -103,7 +103,6 @@ async function start() {
 
 function changed(prediction) {
   drawButtons();
-  if (!isTerminal(prediction.status)) return;
   recent.put({ id: prediction.id, status: prediction.status });
   drawRecent();
 }

@@ -20,6 +20,7 @@ import { PredictionStream } from "./stream.js";
 
 const TICK_MS = 100;
 const REPLAY_MS = 150;
+const FRESH_MS = 1000;
 const STEPS = ["queued", "prefill", "streaming", "end"];
 const PLACES = { idle: -1, queued: 0, prefill: 1, streaming: 2, done: 3, canceled: 3, failed: 3 };
 
@@ -142,15 +143,23 @@ export class RunView {
   }
 
   #append(text) {
+    const isFirst = this.#output.text === "";
     this.#output.append(text);
-    if (this.#firstAtMs !== null) return;
-    this.#firstAtMs = this.#api.now();
+    if (!isFirst) return;
+    // What is replayed came at some time before: the record tells at the end.
+    const nowMs = this.#api.now();
+    const isFresh = nowMs - Date.parse(this.#prediction.created_at) < FRESH_MS;
+    if (isFresh || !this.#isReplaying(performance.now())) this.#firstAtMs = nowMs;
     this.#change({ status: "processing" });
+  }
+
+  #isReplaying(nowMs) {
+    return nowMs - this.#connectedAtMs < REPLAY_MS;
   }
 
   #count(tokens) {
     const nowMs = performance.now();
-    this.#meter.add(tokens, nowMs, { replayed: nowMs - this.#connectedAtMs < REPLAY_MS });
+    this.#meter.add(tokens, nowMs, { replayed: this.#isReplaying(nowMs) });
   }
 
   #change(members) {
@@ -220,7 +229,8 @@ export class RunView {
   #drawSteps(phase) {
     const place = PLACES[phase];
     const spans = this.#spans();
-    const seen = [true, spans.prefill !== null, spans.streaming !== null, true];
+    const hasRun = Boolean(this.#prediction?.started_at);
+    const seen = [true, hasRun, this.#output.text !== "" || spans.streaming !== null, true];
     STEPS.forEach((name, index) => {
       const step = this.#root.querySelector(`[data-step="${name}"]`);
       const isPast = index < place && (place < 3 || seen[index]);
@@ -242,10 +252,11 @@ export class RunView {
         ? Date.parse(created) + metrics.time_to_first_token * 1000
         : this.#firstAtMs;
     const span = (from, to) => Math.max(0, (to - from) / 1000);
+    const isUnknown = firstMs === null && this.#output.text !== "";
     const startedMs = started ? Date.parse(started) : null;
     return {
       queued: span(Date.parse(created), startedMs ?? until),
-      prefill: startedMs === null ? null : span(startedMs, firstMs ?? until),
+      prefill: startedMs === null || isUnknown ? null : span(startedMs, firstMs ?? until),
       streaming: firstMs === null || startedMs === null ? null : span(firstMs, until),
       end: secondsBetween(created, completed),
     };
@@ -270,7 +281,7 @@ export class RunView {
   }
 
   #elapsed(spans) {
-    return spans.end ?? spans.queued + (spans.prefill ?? 0) + (spans.streaming ?? 0);
+    return spans.end ?? (this.#api.now() - Date.parse(this.#prediction.created_at)) / 1000;
   }
 
   #notice(text) {
