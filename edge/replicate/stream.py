@@ -75,6 +75,8 @@ class ReplicateStream:
         skipped = self._skip
         pieces = split_piece(event.text[skipped:] if skipped else event.text)
         self._move(event.sequence)
+        if skipped > len(event.text):  # grouped otherwise than when the id was given out
+            self._skip = self._part = skipped - len(event.text)
         if not pieces:
             return b""
         last = encode_event("output", format_id(self._created_s, event.sequence), pieces[-1])

@@ -1,6 +1,7 @@
 // Owns calls of the API from a page: same origin, JSON, and the API token if the server asks for one.
 
 const TOKEN_KEY = "tailrace.token";
+const OWN_PATH = /\/v1\/(predictions\/[^/]+\/cancel|streams\/[^/]+)$/;
 
 /** An answer that is not a success: what RFC 9457 says of it. */
 export class ApiError extends Error {
@@ -81,8 +82,7 @@ export class Api {
 
   /** The path of one of the API's absolute URLs, without the prefix that the server is under. */
   #path(url) {
-    const path = new URL(url).pathname;
-    return path.slice(path.search(/\/v1\//));
+    return OWN_PATH.exec(new URL(url).pathname)[0];
   }
 
   async #call(method, path, body) {
