@@ -112,6 +112,13 @@ e2e: $(STAMP) ## Service and edge as processes, as users start them
 conformance: $(STAMP) ## Replicate's own Python and npm clients, unchanged, against the edge
 	@$(PYTEST) tests/conformance $(ARGS)
 
+.PHONY: browser
+browser: $(STAMP) ## The web pages in Chromium; pictures of them in build/screenshots
+	$(call say,browser)
+	@command -v chromium chromium-browser google-chrome >/dev/null || { \
+		echo "Chromium is missing: on Debian 'apt-get install chromium', on Ubuntu 'snap install chromium'"; exit 1; }
+	@$(PYTEST) tests/browser $(ARGS)
+
 .PHONY: test
 test: $(STAMP) ## Every test that needs no extra toolchain (npm clients too, where Node.js is there)
 	$(call say,test: unit + contract + integration + e2e + conformance)
@@ -121,7 +128,7 @@ test: $(STAMP) ## Every test that needs no extra toolchain (npm clients too, whe
 static: lint type arch check-generated breaking ## Every check that runs no product code
 
 .PHONY: check
-check: static test ## Exactly what CI runs
+check: static test browser ## Exactly what CI runs
 
 # ----------------------------------------------------------------------------- generated and docs
 

@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.browser import Browser, Page
 from tests.support.pair import LIMIT_S, Pair, numbered, running_pair, script
+from tests.support.prefix_proxy import prefix_proxy
 
 pytestmark = pytest.mark.browser
 
@@ -253,6 +254,35 @@ async def test_a_token_is_asked_for_when_the_api_wants_one_and_kept_in_the_tab(
         assert await page.evaluate("[localStorage.length, document.cookie]") == [0, ""]
         assert "right" not in await page.evaluate("document.documentElement.outerHTML")
         assert all("401" in complaint for complaint in page.complaints)
+
+
+async def test_it_streams_and_cancels_under_a_prefix(browser: Browser, tmp_path: Path) -> None:
+    async with (
+        running_pair(tmp_path, edge={"trusted_proxies": "127.0.0.1"}) as pair,
+        prefix_proxy("/v1/llm", pair.edge.port) as base,
+        browser.page() as page,
+    ):
+        prediction = await pair.api.create(numbered(1000, **SLOW)[0])
+        await page.goto(f"{base}/p/{prediction['id']}")
+        await page.wait_for(phase("streaming"))
+        await page.wait_for(f"{OUTPUT}.length > 20")
+        assert f"{base}/v1/predictions/" in await page.text("#code pre")
+        await page.click("[data-part=cancel]")
+        await page.wait_for(phase("canceled"))
+        await page.click("#reuse")
+        await page.wait_for("location.search && document.querySelector('#prompt').value")
+        assert all(url.startswith(base) for _, url in page.requests)
+        assert page.complaints == []
+
+
+async def test_a_long_output_does_not_hold_the_page_up(browser: Browser, pair: Pair) -> None:
+    prediction = await pair.api.create(script(pieces=["word "], repeat=40_000))
+    async with browser.page() as page:
+        await page.goto(prediction["urls"]["web"])
+        await page.wait_for(phase("done"))
+        assert await page.evaluate(f"{OUTPUT}.length") == 200_000
+        assert await page.evaluate("document.querySelectorAll('#events-rows tr').length") <= 500
+        assert page.complaints == []
 
 
 async def test_commands_can_be_reached_and_used_by_keyboard(browser: Browser, pair: Pair) -> None:

@@ -6,14 +6,19 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from typing import cast
 
 import anyio
 import grpc
 import httpx
 import pytest
+from starlette.requests import Request
 
+from edge.protocol.public_url import PublicBase
+from edge.upstream.connection import Upstream
 from edge.web.answers import SECURITY_HEADERS
 from edge.web.assets import load_assets
+from edge.web.routes import WebOptions, WebPages
 from tests.support.edge_server import RunningEdge, edge_settings, run_edge
 from tests.support.fake_service import MODEL, FakeService, Fault, serve_fake
 
@@ -130,6 +135,24 @@ async def test_b081_page_and_files_resolve_below_a_prefix(prefix: str) -> None:
                 assert (await edge.client.get(stripped, headers=forwarded)).status_code == 200
             assert f'data-prefix="{prefix}"' in text
             assert f'href="{prefix}/"' in text
+
+
+async def test_with_tokens_the_page_tells_nothing_and_asks_nobody() -> None:
+    options = WebOptions(
+        load_assets(),
+        base_of=lambda request: PublicBase("http", "h"),
+        input_of=lambda record: {},
+        is_open=False,
+    )
+    pages = WebPages(cast(Upstream, None), options)  # nothing to ask
+
+    async def shell(prediction_id: str) -> str:
+        scope = {"type": "http", "headers": [], "path_params": {"prediction_id": prediction_id}}
+        answer = await pages.prediction(Request(scope))
+        assert answer.status_code == 200
+        return bytes(answer.body).decode().replace(prediction_id, "ID")
+
+    assert await shell(UNKNOWN) == await shell("another-id-of-mine")
 
 
 async def test_models_of_the_playground_and_their_problem() -> None:

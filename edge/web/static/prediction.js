@@ -24,6 +24,7 @@ const run = new RunView(byId("run"), api, {
 });
 let shownInput = "";
 
+byId("webhooks-refresh").addEventListener("click", () => drawDeliveries());
 makeCopyButton(byId("copy-link"), () => run.prediction?.urls.web ?? location.href);
 load();
 
