@@ -55,6 +55,7 @@ async def code(page: Page, name: str) -> str:
 async def test_a_run_streams_into_the_page_and_is_kept_in_the_list(browser: Browser, pair: Pair) -> None:
     async with browser.page() as page:
         await open_playground(page, pair)
+        assert await page.nameless_controls() == []
         await page.screenshots("playground-idle")
         await page.look(width=1440)
         prompt = script(pieces=PROSE, delay_ms=25, prefill_ms=300)

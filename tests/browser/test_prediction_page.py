@@ -290,6 +290,7 @@ async def test_commands_can_be_reached_and_used_by_keyboard(browser: Browser, pa
     await pair.api.ended(prediction)
     async with browser.page() as page:
         await open_page(page, prediction, "done")
+        assert await page.nameless_controls() == []
         await page.press("Tab")
         assert await page.evaluate("document.activeElement.className") == "skip"
         await page.evaluate("document.querySelector('#code .tab').focus()")

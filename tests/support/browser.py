@@ -291,11 +291,26 @@ class Page:
         SCREENSHOTS.mkdir(parents=True, exist_ok=True)
         (SCREENSHOTS / f"{name}.png").write_bytes(base64.b64decode(shot["data"]))
 
+    async def nameless_controls(self) -> list[str]:
+        """Return the roles of what can be used but has no name for those who hear the page."""
+        nodes = (await self.send("Accessibility.getFullAXTree"))["nodes"]
+        controls = {"button", "link", "textbox", "combobox", "tab", "region", "img"}
+        return [
+            node["role"]["value"]
+            for node in nodes
+            if not node["ignored"]
+            and node["role"]["value"] in controls
+            and not node.get("name", {}).get("value", "").strip()
+        ]
+
     async def screenshots(self, name: str) -> None:
-        """Keep pictures of it on a phone and on a desk, light and dark."""
+        """Keep pictures of it on a phone and on a desk, light and dark; it must fit both."""
         for width, height in ((375, 812), (1440, 900)):
             for dark in (False, True):
                 await self.look(width=width, height=height, dark=dark)
+                needed = await self.evaluate("document.documentElement.scrollWidth")
+                if needed > width:
+                    self.complaints.append(f"{name} needs {needed} pixels of {width}")
                 await self.screenshot(f"{name}-{width}-{'dark' if dark else 'light'}")
 
 

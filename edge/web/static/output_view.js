@@ -27,11 +27,14 @@ export class OutputView {
     this.#frame ??= requestAnimationFrame(() => this.#paint());
   }
 
-  /** Show exactly `text`; nothing moves when it is there already. */
+  /** Show exactly `text`, at once; nothing moves when it is there already. */
   replace(text) {
+    if (this.#frame !== null) {
+      cancelAnimationFrame(this.#frame);
+      this.#paint();
+    }
     if (text === this.#text) return;
-    if (this.#frame !== null) cancelAnimationFrame(this.#frame);
-    this.#frame = this.#node = null;
+    this.#node = null;
     this.#waiting = "";
     this.#text = text;
     this.#box.replaceChildren(...(text ? [text] : []));

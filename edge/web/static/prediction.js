@@ -77,7 +77,7 @@ function timingOf(prediction) {
   const metrics = prediction.metrics ?? {};
   const toFirst = metrics.time_to_first_token;
   const firstAt =
-    toFirst === undefined ? null : new Date(Date.parse(prediction.created_at) + toFirst * 1000).toISOString();
+    toFirst === undefined ? prediction.first_output_at : new Date(Date.parse(prediction.created_at) + toFirst * 1000).toISOString();
   const facts = [
     ["Created", moment(prediction.created_at)],
     ["Started", moment(prediction.started_at)],
@@ -86,8 +86,8 @@ function timingOf(prediction) {
   ];
   if (prediction.deadline) facts.push(["Deadline", moment(prediction.deadline)]);
   facts.push(["Time to first token", formatDuration(toFirst)]);
-  facts.push(["Time running", formatDuration(metrics.predict_time)]);
-  facts.push(["Time in all", formatDuration(metrics.total_time)]);
+  facts.push(["Run time", formatDuration(metrics.predict_time)]);
+  facts.push(["Total time", formatDuration(metrics.total_time)]);
   return facts;
 }
 

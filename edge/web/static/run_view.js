@@ -55,7 +55,7 @@ export class RunView {
     this.#draw();
   }
 
-  /** The prediction as far as it is known. */
+  /** The prediction as far as it is known; while it runs with `first_output_at`, if that was seen. */
   get prediction() {
     return this.#prediction;
   }
@@ -150,7 +150,8 @@ export class RunView {
     const nowMs = this.#api.now();
     const isFresh = nowMs - Date.parse(this.#prediction.created_at) < FRESH_MS;
     if (isFresh || !this.#isReplaying(performance.now())) this.#firstAtMs = nowMs;
-    this.#change({ status: "processing" });
+    const firstAt = this.#firstAtMs === null ? null : new Date(nowMs).toISOString();
+    this.#change({ status: "processing", first_output_at: firstAt });
   }
 
   #isReplaying(nowMs) {
