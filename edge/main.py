@@ -64,5 +64,6 @@ def _greeting(settings: Settings, port: int) -> str:
     return (
         f"Tailrace edge on {url}, service at {settings.service_address}\n"
         f"  Replicate clients:  REPLICATE_BASE_URL={url}\n"
+        f"  playground          {url}/\n"
         f"  ready?              curl {url}/readyz"
     )

@@ -114,6 +114,41 @@ async def test_it_goes_on_by_itself_when_the_edge_is_restarted(browser: Browser,
         assert [c for c in page.complaints if "ERR_CONNECTION" not in c and "INCOMPLETE" not in c] == []
 
 
+async def test_opened_while_the_service_is_away_it_loads_when_that_is_back(
+    browser: Browser, tmp_path: Path
+) -> None:
+    edge = {"call_retry_budget": "0s", "call_deadline": "1s"}
+    async with running_pair(tmp_path, edge=edge) as pair, browser.page() as page:
+        prompt, text = numbered(5)
+        prediction = await pair.api.create(prompt)
+        await pair.api.ended(prediction)
+        await pair.service.kill()
+        await page.goto(prediction["urls"]["web"])
+        await page.wait_for(
+            "document.querySelector('[data-part=notice]').textContent.includes('Trying again')"
+        )
+        await page.screenshot("prediction-away-1440-light")
+        await pair.service.start()
+        await page.wait_for(phase("done"))
+        assert await page.evaluate(OUTPUT) == text
+        assert not await page.is_visible("[data-part=notice]")
+        assert all("503" in complaint or "504" in complaint for complaint in page.complaints)
+
+
+async def test_the_policy_stops_code_that_got_in_nevertheless(browser: Browser, pair: Pair) -> None:
+    async with browser.page() as page:
+        await page.goto(pair.edge.url)
+        await page.evaluate(
+            "document.body.innerHTML = '<img src=x onerror=\"window.pwned = 1\">';"
+            "document.body.append(Object.assign(document.createElement('script'), {text: 'window.pwned = 2'}));"
+            "fetch('http://127.0.0.1:9/').catch(() => { window.refused = true; })"
+        )
+        await page.wait_for("window.refused")
+        assert await page.evaluate("window.pwned ?? null") is None
+        refused = [complaint for complaint in page.complaints if "Content Security Policy" in complaint]
+        assert len(refused) >= 3
+
+
 async def test_cancel_is_asked_for_once(browser: Browser, pair: Pair) -> None:
     prediction = await pair.api.create(numbered(1000, **SLOW)[0])
     async with browser.page() as page:

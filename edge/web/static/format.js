@@ -27,7 +27,7 @@ export function phaseOf(status, hasOutput) {
 }
 
 export const PHASE_LABELS = {
-  idle: "Ready",
+  idle: "Loading",
   queued: "Queued",
   prefill: "Prefill",
   streaming: "Streaming",
@@ -37,7 +37,7 @@ export const PHASE_LABELS = {
 };
 
 export const PHASE_HINTS = {
-  idle: "The output of your next run appears here.",
+  idle: "",
   queued: "Waiting for a free slot.",
   prefill: "The model is reading the input.",
   streaming: "",

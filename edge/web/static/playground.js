@@ -15,7 +15,11 @@ const api = new Api(prefix, askForToken);
 const form = byId("form");
 const code = new CodeCard(byId("code"));
 const recent = new RecentPredictions();
-const run = new RunView(byId("run"), api, { changed: (prediction) => changed(prediction) });
+const run = new RunView(byId("run"), api, {
+  idleLabel: "Ready",
+  idleHint: "The output of your next run appears here.",
+  changed: (prediction) => changed(prediction),
+});
 let models = [];
 let isCreating = false;
 

@@ -43,9 +43,10 @@ async function load() {
         show(byId("prediction"), false);
         return;
       }
+      const isFinal = error instanceof ApiError && error.status < 500 && error.status !== 429;
       show(byId("prediction"), true);
-      run.notice(error.message);
-      if (error instanceof ApiError && error.status < 500 && error.status !== 429) return;
+      run.notice(isFinal ? error.message : `${error.message} Trying again.`);
+      if (isFinal) return;
       await new Promise((resolve) => setTimeout(resolve, Math.min(10_000, 500 * 2 ** attempt)));
     }
   }

@@ -38,7 +38,10 @@ export class RunView {
   #connectedAtMs = 0;
   #isCanceling = false;
 
-  /** `listener` may have `changed(prediction)`, `event(event)` and `logs(text)`. */
+  /**
+   * `listener` may have `changed(prediction)`, `event(event)` and `logs(text)`; and `idleLabel` and
+   * `idleHint`, what is said while there is no prediction.
+   */
   constructor(root, api, listener = {}) {
     this.#root = root;
     this.#api = api;
@@ -211,10 +214,10 @@ export class RunView {
     if (this.#root.dataset.phase !== phase && isRunning) announce(PHASE_LABELS[phase]);
     this.#root.dataset.phase = phase;
     pill.dataset.phase = phase;
-    setText(label, PHASE_LABELS[phase]);
+    setText(label, (phase === "idle" && this.#listener.idleLabel) || PHASE_LABELS[phase]);
     setText(end, PLACES[phase] === 3 ? PHASE_LABELS[phase] : "Done");
     const hasText = this.#output.text !== "";
-    setText(hint, prediction?.data_removed ? "Input and output were removed after their retention." : PHASE_HINTS[phase]);
+    setText(hint, this.#hintOf(phase));
     show(hint, !hasText && hint.textContent !== "");
     show(this.#parts.output, hasText);
     show(copy, hasText);
@@ -225,6 +228,11 @@ export class RunView {
     setText(this.#parts["error-text"], prediction?.error ?? "");
     this.#drawSteps(phase);
     this.#drawMeters();
+  }
+
+  #hintOf(phase) {
+    if (this.#prediction?.data_removed) return "Input and output were removed after their retention.";
+    return (phase === "idle" && this.#listener.idleHint) || PHASE_HINTS[phase];
   }
 
   #drawSteps(phase) {
