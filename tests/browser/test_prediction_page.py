@@ -124,9 +124,8 @@ async def test_opened_while_the_service_is_away_it_loads_when_that_is_back(
         await pair.api.ended(prediction)
         await pair.service.kill()
         await page.goto(prediction["urls"]["web"])
-        await page.wait_for(
-            "document.querySelector('[data-part=notice]').textContent.includes('Trying again')"
-        )
+        notice = "document.querySelector('[data-part=notice]').textContent"
+        await page.wait_for(f"{notice}.includes('Trying again')")
         await page.screenshot("prediction-away-1440-light")
         await pair.service.start()
         await page.wait_for(phase("done"))

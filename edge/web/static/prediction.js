@@ -33,6 +33,7 @@ async function load() {
     try {
       const prediction = await api.getPrediction(id);
       show(byId("prediction"), true);
+      delete byId("prediction").dataset.state;
       setText(byId("logs-text"), "");
       run.show(prediction);
       draw(prediction);
