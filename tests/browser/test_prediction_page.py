@@ -139,7 +139,8 @@ async def test_the_policy_stops_code_that_got_in_nevertheless(browser: Browser, 
         await page.goto(pair.edge.url)
         await page.evaluate(
             "document.body.innerHTML = '<img src=x onerror=\"window.pwned = 1\">';"
-            "document.body.append(Object.assign(document.createElement('script'), {text: 'window.pwned = 2'}));"
+            "const script = document.createElement('script'); script.text = 'window.pwned = 2';"
+            "document.body.append(script);"
             "fetch('http://127.0.0.1:9/').catch(() => { window.refused = true; })"
         )
         await page.wait_for("window.refused")
