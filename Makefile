@@ -10,9 +10,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# Programs that call the edge from outside and cannot be installed beside it; the conformance tests use it.
+CALLERS := .venv-callers
+CALLERS_LOCK := tests/conformance/callers/requirements.lock
 PYTEST := $(BIN)/python -m pytest
 # More for pytest, e.g. make unit ARGS="-k stop -x"
 ARGS ?=
+# Whose predictions a token of `make token` makes and sees.
+OWNER ?= default
 # What `make breaking` compares with.
 BASE ?= main
 
@@ -36,6 +41,15 @@ $(STAMP): requirements.lock pyproject.toml
 	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
 	@touch $@
 
+.PHONY: setup-callers
+setup-callers: $(CALLERS)/.installed ## Create .venv-callers with the clients that have a .venv of their own
+
+$(CALLERS)/.installed: $(CALLERS_LOCK)
+	@echo "Setting up $(CALLERS): $$(grep -c '^[a-z].*==' $(CALLERS_LOCK)) packages, a minute the first time ..."
+	@test -x $(CALLERS)/bin/python || $(PYTHON) -m venv $(CALLERS)
+	@$(CALLERS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(CALLERS_LOCK)
+	@touch $@
+
 .PHONY: lock
 lock: ## Resolve requirements.lock anew from pyproject.toml (takes minutes; review the difference)
 	@test -x $(BIN)/pip-compile || { echo "run 'make setup' first"; exit 1; }
@@ -44,9 +58,16 @@ lock: ## Resolve requirements.lock anew from pyproject.toml (takes minutes; revi
 		--no-emit-trusted-host --no-emit-find-links --output-file requirements.lock pyproject.toml
 	@touch requirements.lock
 
+.PHONY: lock-callers
+lock-callers: ## Resolve the lock of .venv-callers anew
+	@test -x $(BIN)/pip-compile || { echo "run 'make setup' first"; exit 1; }
+	PIP_CONFIG_FILE=/dev/null CUSTOM_COMPILE_COMMAND="make lock-callers" $(BIN)/pip-compile --quiet --upgrade \
+		--no-config --strip-extras --allow-unsafe --generate-hashes --no-emit-index-url --no-emit-trusted-host \
+		--no-emit-find-links --output-file $(CALLERS_LOCK) tests/conformance/callers/requirements.in
+
 .PHONY: clean
 clean: ## Remove .venv, caches and builds; var/ (models, predictions, logs) stays
-	rm -rf $(VENV) build dist ./*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(CALLERS) build dist ./*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +
 
 # ---------------------------------------------------------------------------------------- running
@@ -54,6 +75,10 @@ clean: ## Remove .venv, caches and builds; var/ (models, predictions, logs) stay
 .PHONY: run
 run: $(STAMP) ## Run service and edge on a real model and stream a first prediction (PROMPT=, MODEL=, ONCE=1)
 	@exec $(BIN)/python -m clients.first_run
+
+.PHONY: token
+token: $(STAMP) ## Make an API token and print it once (OWNER=, ARGS="--expires 90d --scopes predictions:read")
+	@exec $(BIN)/python -m edge.tokens create --owner "$(OWNER)" $(ARGS)
 
 .PHONY: run-service
 run-service: $(STAMP) ## Run the gRPC service alone, in the foreground
@@ -109,8 +134,12 @@ e2e: $(STAMP) ## Service and edge as processes, as users start them
 	@$(PYTEST) tests/e2e $(ARGS)
 
 .PHONY: conformance
-conformance: $(STAMP) ## Replicate's own Python and npm clients, unchanged, against the edge
+conformance: $(STAMP) $(CALLERS)/.installed ## Replicate's own Python and npm clients, unchanged, against the edge
 	@$(PYTEST) tests/conformance $(ARGS)
+
+.PHONY: conformance-py2
+conformance-py2: $(STAMP) $(CALLERS)/.installed ## Of these, Replicate's generated Python client (2.0 beta) alone
+	@$(PYTEST) tests/conformance/callers/test_replicate_py2.py $(ARGS)
 
 .PHONY: browser
 browser: $(STAMP) ## The web pages in Chromium; pictures of them in build/screenshots
@@ -120,7 +149,7 @@ browser: $(STAMP) ## The web pages in Chromium; pictures of them in build/screen
 	@$(PYTEST) tests/browser $(ARGS)
 
 .PHONY: test
-test: $(STAMP) ## Every test that needs no extra toolchain (npm clients too, where Node.js is there)
+test: $(STAMP) $(CALLERS)/.installed ## Every test that needs no extra toolchain (npm clients too, where Node.js is there)
 	$(call say,test: unit + contract + integration + e2e + conformance)
 	@$(PYTEST) tests/unit tests/contract tests/integration tests/e2e tests/conformance $(ARGS)
 

@@ -4,22 +4,34 @@ A factory: nothing exists before it is called, and two applications in one proce
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 
+import orjson
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from edge.auth.gate import Gate
+from edge.auth.token_file import GrantFile
+from edge.auth.usage import DefaultLimits
+from edge.auth.web_callers import WebCallers
 from edge.http.body import BodyLimits
+from edge.http.cors import CorsHeaders
 from edge.http.lifecycle import Lifecycle
 from edge.http.middleware import Logger, RequestBoundary
 from edge.http.problem_responses import problem_response
 from edge.http.sse_response import SseTiming
+from edge.protocol.cors import CorsPolicy
 from edge.protocol.problems import Problem
+from edge.replicate.endpoints import ENDPOINTS
 from edge.replicate.inputs import echo_input
+from edge.replicate.openapi import openapi_document
+from edge.replicate.reference_page import HEADERS as REFERENCE_HEADERS
+from edge.replicate.reference_page import reference_page
 from edge.replicate.requests import PublicUrls
 from edge.replicate.routes import ReplicateApi, ReplicateOptions
 from edge.replicate.tokens import StreamTokens
@@ -50,11 +62,28 @@ class Probes:
         return JSONResponse({"status": "ok"}, headers={"cache-control": "no-store"})
 
 
+@dataclass(frozen=True, slots=True)
+class References:
+    """The API's description, for programs and for people."""
+
+    urls: PublicUrls
+
+    async def openapi(self, request: Request) -> Response:
+        """Answer with the OpenAPI document."""
+        document = openapi_document(ENDPOINTS, self.urls.base(request))
+        return Response(orjson.dumps(document), 200, {"cache-control": "no-store"}, "application/json")
+
+    async def docs(self, request: Request) -> Response:
+        """Answer with the page that lists the endpoints."""
+        return HTMLResponse(reference_page(ENDPOINTS, self.urls.base(request)), 200, REFERENCE_HEADERS)
+
+
 def create_app(
     settings: Settings, upstream: Upstream, lifecycle: Lifecycle, secret: bytes, log: Logger
 ) -> ASGIApp:
-    """Return the application that serves `upstream`."""
-    urls = PublicUrls(settings.public_base(), settings.proxies())
+    """Return the application that serves `upstream`. Raises GrantsError for a bad file of tokens."""
+    base = settings.public_base()
+    urls = PublicUrls(base, settings.proxies())
     replicate = ReplicateApi(
         upstream,
         ReplicateOptions(
@@ -67,22 +96,38 @@ def create_app(
                 hold_after_end=settings.hold_after_done,
                 closing_spread=settings.drain_spread,
             ),
+            deployments=settings.deployments,
         ),
         lifecycle,
     )
-    pages = WebPages(upstream, WebOptions(load_assets(), urls.base, echo_input))
+    web = WebOptions(load_assets(), urls.base, echo_input, is_open=not settings.tokens_file)
+    pages = WebPages(upstream, web)
     probes = Probes(upstream.health, lifecycle)
+    references = References(urls)
     app = _Application(
         routes=[
             Route("/healthz", probes.healthz),
             Route("/readyz", probes.readyz),
+            Route("/openapi.json", references.openapi),
+            Route("/docs", references.docs),
             *replicate.routes(),
             *pages.routes(),
         ],
         exception_handlers={HTTPException: _http_problem},
     )
     app.router.redirect_slashes = False
-    return RequestBoundary(app, log)
+    gate = Gate(
+        app,
+        GrantFile(Path(settings.tokens_file), log) if settings.tokens_file else None,
+        WebCallers(settings.admitted_hosts(), settings.cors_origins),
+        DefaultLimits(
+            settings.token_creates_per_minute,
+            settings.token_requests_per_minute,
+            settings.token_concurrency,
+        ),
+    )
+    boundary = RequestBoundary(gate, log, prefix="" if base is None else base.prefix)
+    return CorsHeaders(boundary, CorsPolicy(settings.cors_origins))
 
 
 class _Application(Starlette):

@@ -5,10 +5,13 @@ import asyncio
 import sys
 from collections.abc import Sequence
 from datetime import timedelta
+from pathlib import Path
 
 import uvloop
 
 from edge.app import create_app
+from edge.auth.grants import GrantsError
+from edge.auth.token_file import read_grants
 from edge.http.lifecycle import Lifecycle
 from edge.http.protocol import ConnectionLimits
 from edge.http.server import ServerOptions, bind, serve
@@ -30,6 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(describe(settings))
             return 0
         secret = load_stream_secret(settings)
+        _check_tokens(settings)
     except SettingsError as error:
         print(error, file=sys.stderr)
         return 2
@@ -50,12 +54,24 @@ async def run(settings: Settings, secret: bytes) -> int:
     second = timedelta(seconds=1)
     limits = ConnectionLimits(settings.header_deadline, settings.body_deadline + second, settings.idle)
     server = ServerOptions(limits, settings.drain_notice, settings.drain_deadline)
-    async with open_upstream(settings.service_address, policy) as upstream:
+    async with open_upstream(settings.service_address, policy, with_link=settings.link) as upstream:
         app = create_app(settings, upstream, lifecycle, secret, log)
         print(_greeting(settings, listener.getsockname()[1]), file=sys.stderr, flush=True)
         await serve(app, listener, server, lifecycle)
     log.info("edge_stopped")
     return 0
+
+
+def _check_tokens(settings: Settings) -> None:
+    """Raise SettingsError when the file of tokens cannot be used."""
+    if settings.tokens_file:
+        try:
+            read_grants(Path(settings.tokens_file))
+        except FileNotFoundError:
+            text = f"there is no file {settings.tokens_file}; make a token with `make token`"
+            raise SettingsError(f"EDGE_TOKENS_FILE: {text}") from None
+        except GrantsError as error:
+            raise SettingsError(f"EDGE_TOKENS_FILE: {error}") from None
 
 
 def _greeting(settings: Settings, port: int) -> str:
@@ -65,5 +81,6 @@ def _greeting(settings: Settings, port: int) -> str:
         f"Tailrace edge on {url}, service at {settings.service_address}\n"
         f"  Replicate clients:  REPLICATE_BASE_URL={url}\n"
         f"  playground          {url}/\n"
+        f"  API tokens:         {settings.tokens_file or 'none are asked for'}\n"
         f"  ready?              curl {url}/readyz"
     )

@@ -14,13 +14,20 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_validator
+from pydantic import BeforeValidator, Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from edge.protocol.cors import parse_origin
 from edge.protocol.forwarded import TrustedProxies, parse_networks
 from edge.protocol.public_url import PublicBase, PublicUrlError, parse_public_base
+from edge.replicate.deployments import Deployments, parse_deployments
 
 PREFIX: Final = "EDGE_"
+
+DEFAULT_TOKENS_FILE: Final = "var/edge_tokens.json"
+"""Where the command for tokens keeps them if nothing else is said. The edge reads no file by itself."""
+
+_HOST_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,253}|[0-9A-Fa-f:.]{2,45}")
 
 _DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)?")
 _UNITS_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
@@ -45,6 +52,21 @@ def _parse_list(value: object) -> object:
     return value
 
 
+def _read_deployments(value: object) -> object:
+    """Take JSON, which begins with a brace, or the path of a file of it."""
+    if not isinstance(value, str):
+        return value
+    text = value.strip()
+    if not text:
+        return {}
+    if text.startswith("{"):
+        return parse_deployments(text)
+    try:
+        return parse_deployments(Path(text).read_bytes())
+    except OSError as error:
+        raise ValueError(f"{text} cannot be read: {error.strerror}") from None
+
+
 Duration = Annotated[timedelta, BeforeValidator(_parse_duration)]
 _ZERO: Final = timedelta(0)
 _MILLISECOND: Final = timedelta(milliseconds=1)
@@ -59,7 +81,7 @@ class Settings(BaseSettings):
     )
 
     host: str = "127.0.0.1"
-    """Address to listen on. Only loopback addresses are taken as long as there are no API tokens."""
+    """Address to listen on. One that other machines can reach is taken with `EDGE_TOKENS_FILE` only."""
 
     port: Annotated[int, Field(ge=0, le=65535)] = 8080
     """Port to listen on; 0 takes a free one and prints it."""
@@ -73,6 +95,33 @@ class Settings(BaseSettings):
     trusted_proxies: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_parse_list)] = ()
     """Addresses and networks, by comma, whose `Forwarded` and `X-Forwarded-*` headers are believed."""
 
+    deployments: Annotated[Deployments, NoDecode, BeforeValidator(_read_deployments)] = Field(
+        default_factory=dict
+    )
+    """Models under names of their own, with default inputs and limits: JSON, or the path of a JSON file."""
+
+    tokens_file: Annotated[str, Field(validate_default=True)] = ""
+    """File of API tokens (`make token`); every request then needs one. Empty: no tokens, loopback only,
+    and everybody sees everything. Read again when it changes."""
+
+    token_creates_per_minute: Annotated[int, Field(ge=1, le=1_000_000)] = 600
+    """Predictions that one token may create a minute, unless the token says otherwise."""
+
+    token_requests_per_minute: Annotated[int, Field(ge=1, le=1_000_000)] = 3000
+    """Other requests that one token may make a minute, unless the token says otherwise."""
+
+    token_concurrency: Annotated[int, Field(ge=1, le=100_000)] = 100
+    """Requests of one token that may be open at once, waits included, streams not, unless the token says
+    otherwise."""
+
+    allowed_hosts: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_parse_list)] = ()
+    """Names, by comma and without port, that `Host` may have beside loopback ones and that of
+    `EDGE_PUBLIC_URL`, where there are no tokens: against DNS rebinding."""
+
+    cors_origins: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_parse_list)] = ()
+    """Origins, by comma, whose web pages may use the API, like `https://app.example`; `*` for all. Streams
+    can be read from any origin, as their URL is the credential."""
+
     keepalive: Annotated[Duration, Field(ge=_MILLISECOND, le=timedelta(seconds=25))] = timedelta(seconds=15)
     """Longest silence on a live stream. Replicate's Python client gives up after 30 s."""
 
@@ -81,6 +130,9 @@ class Settings(BaseSettings):
 
     send_deadline: Annotated[Duration, Field(ge=_MILLISECOND, le=_HOUR)] = timedelta(seconds=20)
     """How long a stream's reader may take nothing before it is dropped. It can resume."""
+
+    link: bool = True
+    """Carry all live streams over one call to the service. Off: one call a stream, dearer per token."""
 
     retry_budget: Annotated[Duration, Field(ge=_ZERO, le=_HOUR)] = timedelta(seconds=30)
     """How long a stream whose service is gone keeps trying, counted from its last event."""
@@ -131,14 +183,33 @@ class Settings(BaseSettings):
         if value == "localhost":
             return value
         try:
-            is_loopback = ipaddress.ip_address(value).is_loopback
+            ipaddress.ip_address(value)
         except ValueError:
             raise ValueError("give an IP address, or localhost") from None
-        if not is_loopback:
+        return value
+
+    @field_validator("tokens_file")
+    @classmethod
+    def _check_reach(cls, value: str, info: ValidationInfo) -> str:
+        host = info.data.get("host", "127.0.0.1")
+        if not value and host != "localhost" and not ipaddress.ip_address(host).is_loopback:
             raise ValueError(
-                f"{value} can be reached from elsewhere, and there are no API tokens yet; listen on 127.0.0.1"
-                " and put a proxy that authenticates in front"
+                f"EDGE_HOST={host} can be reached from elsewhere, and there are no API tokens: make one with"
+                f" `make token` and set EDGE_TOKENS_FILE={DEFAULT_TOKENS_FILE}, or listen on 127.0.0.1"
             )
+        return value
+
+    @field_validator("cors_origins")
+    @classmethod
+    def _check_origins(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(parse_origin(origin) for origin in value)
+
+    @field_validator("allowed_hosts")
+    @classmethod
+    def _check_hosts(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for name in value:
+            if not _HOST_NAME.fullmatch(name):
+                raise ValueError(f"{name} is no host name; give it without scheme and port")
         return value
 
     @field_validator("public_url")
@@ -167,6 +238,12 @@ class Settings(BaseSettings):
     def public_base(self) -> PublicBase | None:
         """Return the configured base, if there is one."""
         return parse_public_base(self.public_url) if self.public_url else None
+
+    def admitted_hosts(self) -> tuple[str, ...]:
+        """Return the names, without port, that `Host` may have beside loopback ones."""
+        base = self.public_base()
+        own = () if base is None else (re.sub(r":[0-9]+$", "", base.authority).strip("[]"),)
+        return (*self.allowed_hosts, *own)
 
     def proxies(self) -> TrustedProxies:
         """Return whose forwarding headers are believed."""
@@ -208,7 +285,8 @@ def markdown() -> str:
     rows = ["| Variable | Default | Meaning |", "|---|---|---|"]
     for name, spec in Settings.model_fields.items():
         meaning = " ".join((spec.description or "").split())
-        rows.append(f"| `{PREFIX}{name.upper()}` | `{_written(spec.default)}` | {meaning} |")
+        default = _written(spec.get_default(call_default_factory=True))
+        rows.append(f"| `{PREFIX}{name.upper()}` | `{default}` | {meaning} |")
     return "\n".join(rows) + "\n"
 
 
@@ -217,7 +295,7 @@ def _written(value: object) -> str:
         case timedelta():
             seconds = value.total_seconds()
             return f"{seconds:g}s" if seconds >= 1 or not seconds else f"{seconds * 1000:g}ms"
-        case tuple():
+        case dict() | tuple():
             return ",".join(map(str, value))
         case SecretStr():
             return "(set)" if value.get_secret_value() else ""

@@ -104,6 +104,8 @@ class Settings(BaseSettings):
     # -- limits
     queue_limit: int = Field(default=100, ge=0, le=100_000)
     """Predictions that may wait for a slot; a further create is refused."""
+    owner_limit: int = Field(default=50, ge=1, le=100_000)
+    """Unfinished predictions that one owner, a tenant of the edge, may have; a further create is refused."""
     readers_limit: int = Field(default=16, ge=1, le=10_000)
     """Readers that may follow one prediction at a time."""
     run_limit: Duration = _span("30m", "1s", "24h")

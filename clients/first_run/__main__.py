@@ -73,7 +73,7 @@ class Story:
 
     def _first_prediction(self) -> None:
         plan, console = self.plan, self.console
-        created = prediction.create(plan.base, plan.model, plan.first_input)
+        created = prediction.create(plan.base, plan.model, plan.first_input, plan.token)
         console.title("First prediction")
         console.step("create", f"POST {plan.base}/v1/models/{plan.model}/predictions")
         console.step("stream", f"GET {created['urls']['stream']}")

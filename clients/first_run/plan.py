@@ -40,6 +40,8 @@ class Plan:
     """Folder of the processes' logs."""
     env: Mapping[str, str]
     """For the processes."""
+    token: str
+    """API token of the first prediction; empty where the edge asks for none."""
 
     @property
     def base(self) -> str:
@@ -108,7 +110,20 @@ def make_plan(environ: Mapping[str, str]) -> Plan:
         once=environ.get("ONCE", "0") not in ("", "0"),
         logs=Path(environ.get("LOG_DIR") or "var/log"),
         env=env,
+        token=_token(environ),
     )
+
+
+def _token(environ: Mapping[str, str]) -> str:
+    if not environ.get("EDGE_TOKENS_FILE"):
+        return ""
+    token = environ.get("REPLICATE_API_TOKEN", "")
+    if not token:
+        raise PlanError(
+            "EDGE_TOKENS_FILE is set, so the first prediction needs a token: make one with `make token`,"
+            " and give it as REPLICATE_API_TOKEN"
+        )
+    return token
 
 
 def _port(environ: Mapping[str, str], name: str, default: int, host: str) -> int:

@@ -31,12 +31,14 @@ class Answer:
     """Decoded JSON, or the text where it is none."""
 
 
-def call(base: str, method: str, path: str, body: Mapping[str, Any] | None = None) -> Answer:
+def call(base: str, method: str, path: str, body: Mapping[str, Any] | None = None, token: str = "") -> Answer:
     """Send one request and read the answer. Raises OSError where nobody answers."""
     target = urlsplit(base)
     connection = http.client.HTTPConnection(target.hostname or "", target.port, timeout=ANSWER_S)
     try:
         headers = {"Content-Type": "application/json"} if body is not None else {}
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
         connection.request(method, path, json.dumps(body) if body is not None else None, headers)
         response = connection.getresponse()
         text = response.read().decode("utf-8", "replace")
@@ -77,9 +79,9 @@ def reason(answer: Answer) -> str:
     return str(answer.body).splitlines()[0] if answer.body else f"HTTP {answer.status}"
 
 
-def create(base: str, model: str, prompt_input: Mapping[str, Any]) -> dict[str, Any]:
+def create(base: str, model: str, prompt_input: Mapping[str, Any], token: str = "") -> dict[str, Any]:
     """Create a prediction and return it."""
-    answer = call(base, "POST", f"/v1/models/{model}/predictions", {"input": prompt_input})
+    answer = call(base, "POST", f"/v1/models/{model}/predictions", {"input": prompt_input}, token)
     if answer.status != 201 or not isinstance(answer.body, dict):
         raise FirstRunError(f"creating the prediction was answered with {answer.status}: {reason(answer)}")
     return answer.body

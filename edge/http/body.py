@@ -71,6 +71,18 @@ async def read_body(request: Request, limits: BodyLimits) -> bytes:
     raise _refusal(408, "Request timeout", f"The body did not arrive within {seconds} s.", close=True)
 
 
+async def discard_body(request: Request, limits: BodyLimits) -> bool:
+    """Read the body for nothing, so that its sender sees the answer; return whether all of it came."""
+    size = 0
+    with anyio.move_on_after(limits.deadline.total_seconds()):
+        async for chunk in request.stream():
+            size += len(chunk)
+            if size > DISCARDED_BYTES:
+                return False
+        return True
+    return False
+
+
 def parse_json(raw: bytes) -> JsonValue:
     """Return the value that `raw` is the text of. Raises ProblemError 400."""
     raw = raw.removeprefix(_BOM)

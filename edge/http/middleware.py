@@ -2,7 +2,9 @@
 
 Pure ASGI, one layer: it looks at `http.response.start` only, so it holds nothing back and costs a
 function call a chunk. It also serves paths with a trailing slash as those without, since a redirect
-would lose headers and, behind a TLS proxy, name the wrong scheme.
+would lose headers and, behind a TLS proxy, name the wrong scheme; and paths with the prefix of the
+public base or the server's `root_path` as those without, so that it does not matter whether a proxy
+strips it. All layers below see paths of routes only.
 """
 
 import re
@@ -22,7 +24,9 @@ from protos.metadata import TRACEPARENT
 Logger = structlog.typing.FilteringBoundLogger
 
 INTERNAL_PROBLEM: Final = Problem("Internal error", 500, "An internal error happened.")
-_STREAM_TOKEN: Final = re.compile(r"(/streams/[^/]{0,26})[^/]*")
+_STREAM_TOKEN: Final = re.compile(r"(/streams/).*")
+_NOTED: Final = ("token_id", "prediction_id")
+"""What layers below note in the request's state for its access line."""
 _CLIENT_GONE: Final = 499
 
 
@@ -34,16 +38,18 @@ def caller_of(connection: HTTPConnection) -> Caller:
 
 
 def redact_path(path: str) -> str:
-    """Return `path` fit for a log: of a stream's token only the prediction's id is left."""
-    return _STREAM_TOKEN.sub(r"\1", path)
+    """Return `path` fit for a log: nothing of a stream's token is left, however it was mangled."""
+    return _STREAM_TOKEN.sub(r"\1-", path)
 
 
 class RequestBoundary:
     """The outermost layer of the application."""
 
-    def __init__(self, app: ASGIApp, log: Logger) -> None:
+    def __init__(self, app: ASGIApp, log: Logger, *, prefix: str = "") -> None:
+        """`prefix` is that of the public base: a proxy may pass it on or strip it."""
         self._app = app
         self._log = log
+        self._prefix = prefix
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -52,7 +58,7 @@ class RequestBoundary:
         request_id = secrets.token_hex(8)
         traceparent = HTTPConnection(scope).headers.get(TRACEPARENT, "")
         scope.setdefault("state", {})["caller"] = Caller(request_id, traceparent)
-        scope["path"] = _without_trailing_slash(scope["path"])
+        scope["path"] = _served_path(scope["path"], scope.get("root_path", ""), self._prefix)
         began_s = time.perf_counter()
         status = 0
 
@@ -84,9 +90,15 @@ class RequestBoundary:
                 method=scope["method"],
                 path=redact_path(scope["path"]),
                 status=status or _CLIENT_GONE,
+                **{name: scope["state"][name] for name in _NOTED if name in scope["state"]},
                 duration_ms=round((time.perf_counter() - began_s) * 1000, 1),
             )
 
 
-def _without_trailing_slash(path: str) -> str:
+def _served_path(path: str, *prefixes: str) -> str:
+    """Return the path of the route that `path` means: without any of the prefixes, and trailing slash."""
+    for prefix in prefixes:
+        if prefix and (path == prefix or path.startswith(prefix + "/")):
+            path = path[len(prefix) :] or "/"
+            break
     return path[:-1] if len(path) > 1 and path.endswith("/") else path

@@ -11,7 +11,7 @@ import orjson
 from pydantic import JsonValue
 
 from edge.protocol.problems import InvalidField
-from edge.replicate.schemas import InvalidInput, PredictionInput
+from edge.replicate.schemas import DEFAULT_MAX_TOKENS, InvalidInput, PredictionInput
 from edge.upstream.records import (
     ChatInput,
     ChatMessage,
@@ -23,10 +23,9 @@ from edge.upstream.records import (
     TextInput,
 )
 
-INPUT_LABEL: Final = "replicate.input"
-"""JSON object: field → its number, or null for a field whose text stands in the request."""
-
-DEFAULT_MAX_TOKENS: Final = 512
+INPUT_LABEL: Final = "data.replicate.input"
+"""JSON object: field → its number, or null for a field whose text stands in the request. The service
+removes labels with this prefix together with the data."""
 
 _OTHER_API: Final = '{"prompt":null,"system_prompt":null}'
 """Label of a prediction made through another API: its text alone is shown."""

@@ -6,7 +6,6 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
 
 import orjson
 from pydantic import JsonValue
@@ -14,12 +13,12 @@ from pydantic import JsonValue
 from edge.protocol.chunks import split_piece
 from edge.protocol.public_url import PublicBase
 from edge.protocol.timestamps import format_timestamp
+from edge.replicate.catalog import HIDDEN_VERSION
+from edge.replicate.deployments import DEPLOYMENT_LABEL
 from edge.replicate.inputs import echo_input
 from edge.replicate.tokens import StreamTokens
 from edge.upstream.events import Status
 from edge.upstream.records import PredictionRecord
-
-HIDDEN_VERSION: Final = "hidden"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +62,11 @@ def render_created(record: PredictionRecord, links: Links) -> bytes:
     return orjson.dumps(members)
 
 
+def render_listed(record: PredictionRecord, links: Links) -> dict[str, JsonValue]:
+    """Return the prediction as a list shows it: without its output, which lists do not carry."""
+    return _members(record, links) | {"output": None, "logs": ""}
+
+
 def _members(record: PredictionRecord, links: Links) -> dict[str, JsonValue]:
     members: dict[str, JsonValue] = {
         "id": record.id,
@@ -83,6 +87,9 @@ def _members(record: PredictionRecord, links: Links) -> dict[str, JsonValue]:
     }
     if record.deadline is not None:
         members["deadline"] = format_timestamp(record.deadline)
+    deployment = dict(record.labels).get(DEPLOYMENT_LABEL)
+    if deployment:
+        members["deployment"] = deployment
     return members
 
 

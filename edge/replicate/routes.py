@@ -4,15 +4,14 @@ Disconnect policy of all of them: detached. A create goes on when its caller goe
 waits or streams; only a cancel, a deadline or the service's run limit end a prediction.
 """
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
 
 import anyio
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive
 
 from edge.http.body import BodyLimits, read_json
@@ -24,38 +23,38 @@ from edge.protocol import sse
 from edge.protocol.event_ids import Cursor, parse_last_event_id
 from edge.protocol.prefer import hold, parse_prefer
 from edge.protocol.problems import Problem
-from edge.replicate.errors import invalid_input, upstream_response
+from edge.replicate.catalog_routes import CatalogApi, find_deployment
+from edge.replicate.deployments import Deployment, Deployments, deployment_label
+from edge.replicate.endpoints import ENDPOINTS
+from edge.replicate.errors import upstream_response
 from edge.replicate.inputs import input_label, to_generation
+from edge.replicate.listing import PAGE_SIZE, invalid_cursor, read_list_query, render_page
 from edge.replicate.render import Links, render_created, render_prediction
-from edge.replicate.requests import PublicUrls, cancel_after, last_event_id, prediction_id, requested_model
-from edge.replicate.schemas import InvalidInput, read_create
+from edge.replicate.requests import (
+    PublicUrls,
+    cancel_after,
+    chosen_id,
+    last_event_id,
+    prediction_id,
+    request_id,
+    requested_model,
+)
+from edge.replicate.routing import Handler, build_routes
+from edge.replicate.schemas import read_create
 from edge.replicate.stream import START, ReplicateStream
 from edge.replicate.tokens import StreamTokens
 from edge.upstream.connection import Upstream
 from edge.upstream.errors import Reason, UpstreamError
-from edge.upstream.records import NewPrediction, PredictionRecord
+from edge.upstream.records import NewPrediction, PredictionPage, PredictionRecord
 
-STREAM_HEADERS: Final = (
-    (b"access-control-allow-origin", b"*"),
-    (b"access-control-expose-headers", b"x-request-id, retry-after"),
-    (b"referrer-policy", b"no-referrer"),
-)
-"""The URL is the credential, so any page that has it may read; but it must not leak as a referrer."""
-
-PREFLIGHT_HEADERS: Final = {
-    "access-control-allow-methods": "GET, HEAD, OPTIONS",
-    "access-control-allow-headers": "accept, authorization, cache-control, content-type, last-event-id",
-    "access-control-max-age": "86400",
-    "allow": "GET, HEAD, OPTIONS",
-}
+STREAM_HEADERS: Final = ((b"referrer-policy", b"no-referrer"),)
+"""The URL is the credential; it must not leak as a referrer."""
 
 HOLD_GRACE: Final = timedelta(milliseconds=250)
 """How much longer than the hold we wait for the service to say that it is over."""
 
 _NO_STORE: Final = {"cache-control": "no-store"}
 _GONE: Final = (Reason.PREDICTION_NOT_FOUND, Reason.CURSOR_EXPIRED)
-
-Endpoint = Callable[[Request], Awaitable[ASGIApp]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +65,7 @@ class ReplicateOptions:
     urls: PublicUrls
     body: BodyLimits
     timing: SseTiming
+    deployments: Deployments = field(default_factory=dict)
 
 
 class ReplicateApi:
@@ -74,34 +74,55 @@ class ReplicateApi:
     def __init__(self, upstream: Upstream, options: ReplicateOptions, lifecycle: Lifecycle) -> None:
         self._upstream = upstream
         self._options = options
+        self._catalog = CatalogApi(upstream.models, options.deployments, options.urls, options.body)
         self._lifecycle = lifecycle
 
     def routes(self) -> list[BaseRoute]:
         """Return all routes."""
-        table: tuple[tuple[str, str, Endpoint], ...] = (
-            ("POST", "/predictions", self.create),
-            ("POST", "/models/{owner}/{name}/predictions", self.create),
-            ("GET", "/predictions/{prediction_id}", self.get),
-            ("POST", "/predictions/{prediction_id}/cancel", self.cancel),
-            ("GET", "/streams/{token}", self.stream),
-            ("OPTIONS", "/streams/{token}", self.stream_preflight),
-        )
-        return [
-            Route(prefix + path, _answering(endpoint), methods=[method])
-            for prefix in ("/v1", "")
-            for method, path, endpoint in table
-        ]
+        return build_routes(ENDPOINTS, self.handlers())
+
+    def handlers(self) -> dict[str, Handler]:
+        """Return what serves each operation of the table."""
+        return {
+            "predictions.create": self.create,
+            "predictions.put": self.create,
+            "predictions.list": self.list,
+            "predictions.get": self.get,
+            "predictions.cancel": self.cancel,
+            "predictions.stream": self.stream,
+            "models.predictions.create": self.create,
+            "deployments.predictions.create": self.create_on_deployment,
+            **self._catalog.handlers(),
+        }
 
     async def create(self, request: Request) -> Response:
         """Create a prediction; with `Prefer: wait` answer when it has ended or the wait is over.
 
-        Detached: neither the end of the wait nor the caller's going away cancels anything.
+        A repeat, by `Idempotency-Key` or by a PUT of the same id, creates nothing and is answered 200
+        where the first was 201. Detached: neither the end of the wait nor the caller's going away
+        cancels anything.
         """
+        return await self._create(request)
+
+    async def create_on_deployment(self, request: Request) -> Response:
+        """Create a prediction with a deployment's defaults and limits, else as `create`. Detached."""
+        return await self._create(request, *find_deployment(request, self._options.deployments))
+
+    async def _create(
+        self, request: Request, name: str = "", deployment: Deployment | None = None
+    ) -> Response:
         began_s = anyio.current_time()
         preference = parse_prefer(request.headers.getlist("prefer"))
         deadline = cancel_after(request)
-        body = read_create(await read_json(request, self._options.body))
-        model = await requested_model(request, body, self._upstream.models)
+        request_name = request_id(request)
+        given = await read_json(request, self._options.body)
+        body = read_create(given if deployment is None else deployment.fill(given))
+        wanted_id = chosen_id(request, body)
+        if deployment is None:
+            model = await requested_model(request, body, self._upstream.models)
+        else:
+            deployment.check(body.input)
+            model = await self._upstream.models.get(deployment.model, caller=caller_of(request))
         if not model.is_known:
             raise UpstreamError(Reason.ENGINE_NOT_READY, "The model is still loading.")
         links = self._links(request)
@@ -109,16 +130,43 @@ class ReplicateApi:
             model=model.name,
             generation=to_generation(body.input, chat_template=model.chat_template),
             cancel_after=deadline,
-            labels=(input_label(body.input),),
+            labels=(input_label(body.input), *deployment_label(name)),
+            request_id=request_name,
+            prediction_id=wanted_id,
         )
         record = await self._upstream.predictions.create(new, caller=caller_of(request))
         headers = {**_NO_STORE, "location": links.get(record.id)}
         status = 201
+        if record.replayed:
+            status = 200
+            headers["idempotent-replayed"] = "true"
         if preference.wait is not None and preference.wait_applied is not None:
             record = await self._held(request, record, hold(preference.wait), began_s)
             headers["preference-applied"] = preference.wait_applied
-            status = 201 if record.status.is_terminal else 202
+            status = status if record.status.is_terminal else 202
         return _json(render_created(record, links), status, headers)
+
+    async def list(self, request: Request) -> Response:
+        """Return a page of predictions, the newest first. Detached.
+
+        None is of source `web`: a page of ours creates them as any caller does.
+        """
+        query = read_list_query(request.query_params)
+        page = PredictionPage((), "")
+        if query.source != "web":
+            try:
+                page = await self._upstream.predictions.list(
+                    caller=caller_of(request),
+                    page_size=PAGE_SIZE,
+                    page_token=query.cursor,
+                    created_after=query.after_exclusive,
+                    created_before=query.created_before,
+                )
+            except UpstreamError as error:
+                if query.cursor and error.reason is Reason.INVALID_REQUEST:
+                    raise invalid_cursor() from None
+                raise
+        return _json(render_page(page, self._links(request), query), 200, _NO_STORE)
 
     async def get(self, request: Request) -> Response:
         """Return a prediction as it stands. Detached."""
@@ -139,16 +187,14 @@ class ReplicateApi:
         found = self._options.tokens.find_prediction_id(request.path_params["token"])
         if found is None:
             return _with_stream_headers(problem_response(Problem("Not found", 404, "No such stream.")))
+        request.state.prediction_id = found
+        request.state.caller = caller_of(request).for_everybody()
         if request.method == "HEAD":
             return _with_stream_headers(Response(None, 200))
         try:
             return await self._open(request, found)
         except UpstreamError as error:
             return _with_stream_headers(upstream_response(error))
-
-    async def stream_preflight(self, request: Request) -> Response:
-        """Answer a browser's preflight for a stream."""
-        return _with_stream_headers(Response(None, 204, PREFLIGHT_HEADERS))
 
     async def _open(self, request: Request, found: str) -> ASGIApp:
         """Return the stream's answer. An id that is not one of ours streams from the start."""
@@ -220,20 +266,6 @@ class ReplicateApi:
 
     def _links(self, request: Request) -> Links:
         return Links(self._options.urls.base(request), self._options.tokens)
-
-
-def _answering(endpoint: Endpoint) -> Endpoint:
-    """Return `endpoint` with the errors of this API turned into its answers."""
-
-    async def answer(request: Request) -> ASGIApp:
-        try:
-            return await endpoint(request)
-        except InvalidInput as error:
-            return problem_response(invalid_input(error.faults))
-        except UpstreamError as error:
-            return upstream_response(error)
-
-    return answer
 
 
 def _refuse_stream(error: UpstreamError) -> ASGIApp | None:

@@ -28,6 +28,7 @@ MAX_STOP_BYTES: Final = 256
 MAX_MESSAGES: Final = 1024
 MAX_JSON_SCHEMA_BYTES: Final = 16 * 1024
 MAX_INT64: Final = 2**63 - 1
+DEFAULT_MAX_TOKENS: Final = 512
 
 
 class InvalidInput(Exception):
@@ -81,7 +82,7 @@ _StopList = Annotated[list[_StopString], Field(max_length=MAX_STOP_STRINGS)]
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
+    model_config = ConfigDict(strict=True, extra="ignore", frozen=True, use_attribute_docstrings=True)
 
 
 class Message(_Strict):
@@ -133,16 +134,23 @@ class PredictionInput(_Strict):
     repetition_penalty: Annotated[float, Field(gt=0, le=10)] | None = None
     """Above 0 to 10; default 1 (off)."""
 
-    stop: Annotated[_StopList, BeforeValidator(_stop_list)] | None = None
+    stop: Annotated[_StopList, BeforeValidator(_stop_list, json_schema_input_type=str | _StopList)] | None = (
+        None
+    )
     """String or list of strings that end the text; not part of the output."""
 
-    stop_sequences: Annotated[_StopList, BeforeValidator(_comma_list)] | None = None
+    stop_sequences: (
+        Annotated[_StopList, BeforeValidator(_comma_list, json_schema_input_type=str | _StopList)] | None
+    ) = None
     """The same; a string is split at commas."""
 
     seed: Annotated[int, Field(ge=-1, le=MAX_INT64)] | None = None
     """-1 and null draw a fresh one."""
 
-    json_schema: Annotated[str, BeforeValidator(_schema_text)] | None = None
+    json_schema: (
+        Annotated[str, BeforeValidator(_schema_text, json_schema_input_type=str | dict[str, JsonValue])]
+        | None
+    ) = None
     """The output is JSON valid under it."""
 
     def given(self) -> dict[str, JsonValue]:
@@ -158,6 +166,9 @@ class CreateBody(_Strict):
 
     model: str | None = None
     """`owner/name`; an alternative to `version`."""
+
+    id: str | None = None
+    """The prediction's id; what a PUT has in its path. Without meaning elsewhere."""
 
     input: PredictionInput
 

@@ -1,8 +1,9 @@
 """Owns stream tokens: the last part of a stream's URL, which is the credential for that one stream.
 
-A token is the prediction's id (26 characters) and 26 characters of base32 of a truncated HMAC-SHA256
-over it (RFC 2104, 128 bits). It grants reading of one prediction's events and nothing else, is the
-same on every edge with the same secret, and is worth nothing once the prediction's data is removed.
+A token is the prediction's id and 26 characters of base32 of a truncated HMAC-SHA256 over it (RFC
+2104, 128 bits); after an id that its creator chose, a dot stands between the two. It grants reading
+of one prediction's events and nothing else, is the same on every edge with the same secret, and is
+worth nothing once the prediction's data is removed.
 """
 
 import base64
@@ -15,7 +16,8 @@ MIN_SECRET_BYTES: Final = 16
 
 _TAG_BYTES: Final = 16
 _DOMAIN: Final = b"tailrace stream token v1\0"
-_TOKEN: Final = re.compile(r"([a-z0-9]{26})([a-z2-7]{26})")
+_TOKEN: Final = re.compile(r"([a-z0-9]{26}|[a-z0-9-]{1,64}(?=\.))\.?([a-z2-7]{26})")
+_OWN_ID: Final = re.compile(r"[a-z0-9]{26}")
 
 
 class StreamTokens:
@@ -30,8 +32,9 @@ class StreamTokens:
         self._secret = secret
 
     def issue(self, prediction_id: str) -> str:
-        """Return the token for a prediction: 52 characters."""
-        return prediction_id + self._tag(prediction_id)
+        """Return the token for a prediction: 52 characters for an id of the service's."""
+        dot = "" if _OWN_ID.fullmatch(prediction_id) else "."
+        return prediction_id + dot + self._tag(prediction_id)
 
     def find_prediction_id(self, token: str) -> str | None:
         """Return whose stream `token` opens; None when we did not issue it. In constant time."""

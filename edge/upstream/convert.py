@@ -108,15 +108,17 @@ def model_from_proto(message: model_service_pb2.Model) -> records.ModelRecord:
 
 
 def create_to_proto(
-    new: records.NewPrediction, request_id: str
+    new: records.NewPrediction, request_id: str, owner: str = ""
 ) -> prediction_service_pb2.CreatePredictionRequest:
-    """Return the request that creates `new`, detached and safe to repeat under `request_id`."""
+    """Return the request that creates `new` for `owner`, detached and safe to repeat under `request_id`."""
     return prediction_service_pb2.CreatePredictionRequest(
         model=new.model,
         generation=generation_to_proto(new.generation),
         request_id=request_id,
         cancel_after=None if new.cancel_after is None else duration(new.cancel_after),
         labels=dict(new.labels),
+        owner=owner,
+        prediction_id=new.prediction_id,
     )
 
 

@@ -83,7 +83,10 @@ _FIXED_MESSAGES: Final = {
     Reason.UNREACHABLE: "The generation service cannot be reached at the moment.",
     Reason.DEADLINE_EXCEEDED: "The generation service did not answer in time.",
     Reason.INTERNAL: "An internal error happened.",
+    Reason.PREDICTION_NOT_FOUND: "No such prediction.",
+    Reason.ID_CONFLICT: "This Idempotency-Key or prediction id was used before, with another body.",
 }
+"""Told instead of the service's own words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +176,7 @@ def from_rpc_error(error: grpc.aio.AioRpcError) -> UpstreamError:
             retry_after = min(max(retry.retry_delay.ToTimedelta(), timedelta(0)), MAX_RETRY_AFTER)
     if not known:
         return UpstreamError(_BY_CODE.get(error.code(), Reason.INTERNAL))
-    message = "" if reason is Reason.INTERNAL else _cut(error.details() or "")
+    message = "" if reason in _FIXED_MESSAGES else _cut(error.details() or "")
     return UpstreamError(reason, message, violations=violations, retry_after=retry_after)
 
 

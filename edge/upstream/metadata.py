@@ -6,7 +6,7 @@ printable ASCII, `grpc-` reserved. A bad pair would fail the whole call, so it i
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from protos import metadata as keys
@@ -24,6 +24,21 @@ class Caller:
 
     traceparent: str = ""
     """W3C trace context as received; passed on, never trusted."""
+
+    owner: str = ""
+    """Whose predictions it makes; empty for nobody's, where there are no API tokens."""
+
+    sees_all: bool = False
+    """Whether it may read and cancel everybody's predictions."""
+
+    @property
+    def acts_for(self) -> str:
+        """For whom it reads and cancels, as the service's `owner`: empty is everybody."""
+        return "" if self.sees_all else self.owner
+
+    def for_everybody(self) -> "Caller":
+        """Return the caller with the right to see all, for routes whose URL is the credential."""
+        return replace(self, sees_all=True)
 
     def metadata(self) -> tuple[tuple[str, str], ...]:
         """Return the pairs to send."""

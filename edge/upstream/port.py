@@ -10,7 +10,7 @@ Promises that hold for every implementation:
 """
 
 from contextlib import AbstractAsyncContextManager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Protocol
 
 from edge.upstream.events import PredictionEvent
@@ -52,8 +52,19 @@ class UpstreamPredictions(Protocol):
         """Return a prediction; with `wait` (to 60 s) when it has ended or the wait is over."""
         ...
 
-    async def list(self, *, caller: Caller, page_size: int = 0, page_token: str = "") -> PredictionPage:
-        """Return a page, the newest first, without output."""
+    async def list(
+        self,
+        *,
+        caller: Caller,
+        page_size: int = 0,
+        page_token: str = "",
+        created_after: datetime | None = None,
+        created_before: datetime | None = None,
+    ) -> PredictionPage:
+        """Return a page, the newest first, without output; both bounds are exclusive.
+
+        A page token is good for the bounds that it was given under.
+        """
         ...
 
     async def cancel(self, prediction_id: str, *, caller: Caller) -> PredictionRecord:

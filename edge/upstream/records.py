@@ -90,7 +90,16 @@ class NewPrediction:
     """When to cancel by itself; None: the service's run limit."""
 
     labels: tuple[tuple[str, str], ...] = ()
-    """Free pairs kept with the prediction, at most 64 KiB in all; they outlive its data."""
+    """Free pairs kept with the prediction, at most 64 KiB in all. Those whose key starts with `data.`
+    go with its data."""
+
+    request_id: str = ""
+    """Names the create among its owner's for 24 h: the same body makes no second prediction, another
+    one is refused. At most 128 printable ASCII characters; empty: a fresh one."""
+
+    prediction_id: str = ""
+    """The id it is to have, 1 to 64 of a-z, 0-9 and hyphens; empty: one of the service's. One that is
+    taken counts like a request id that was used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +132,8 @@ class PredictionRecord:
 
     data_removed: bool = False
     logs: str = ""
+    replayed: bool = False
+    """In the answer to a create: an earlier create had made it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ class StreamMethod(Protocol):
 class RpcEventStream:
     """An `EventStream` over calls of StreamPrediction; an async context manager."""
 
-    __slots__ = ("_budget", "_call", "_id", "_last_sequence", "_metadata", "_method", "_reopening")
+    __slots__ = ("_budget", "_call", "_id", "_last_sequence", "_metadata", "_method", "_owner", "_reopening")
 
     def __init__(
         self,
@@ -60,6 +60,7 @@ class RpcEventStream:
         self._id = prediction_id
         self._last_sequence = after_sequence
         self._metadata = caller.metadata()
+        self._owner = caller.acts_for
         self._budget = RetryBudget(policy.stream_retry)
         self._call: StreamCall | None = None
         self._reopening = False
@@ -104,7 +105,7 @@ class RpcEventStream:
 
     def _open_call(self) -> StreamCall:
         request = prediction_service_pb2.StreamPredictionRequest(
-            id=self._id, after_sequence=self._last_sequence
+            id=self._id, after_sequence=self._last_sequence, owner=self._owner
         )
         self._call = self._method(request, timeout=CALL_DEADLINE.total_seconds(), metadata=self._metadata)
         return self._call

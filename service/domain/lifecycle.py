@@ -43,6 +43,10 @@ TRANSITIONS: dict[Status | None, dict[type[Event], frozenset[Status]]] = {
 }
 
 
+DATA_LABELS = "data."
+"""Labels whose key starts so go with the data."""
+
+
 class IllegalEvent(Exception):
     """The event cannot follow in this state."""
 
@@ -75,6 +79,8 @@ class Prediction:
     """Raised by each claim; an append with another epoch is refused."""
     last_sequence: int = 0
     data_removed: bool = False
+    owner: str = ""
+    """Whose it is; empty for nobody's. Request ids are the owner's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +91,11 @@ class Ending:
     finish_reason: FinishReason
     matched_stop: str | int | None = None
     error: str = ""
+
+
+def lasting_labels(labels: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    """Return the labels that stay when the data is removed, in their order."""
+    return tuple(pair for pair in labels if not pair[0].startswith(DATA_LABELS))
 
 
 def _target(current: Status | None, event: Event) -> Status:
@@ -172,4 +183,5 @@ def after_outputs(
         record.epoch,
         record.last_sequence + entries,
         record.data_removed,
+        record.owner,
     )

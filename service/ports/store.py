@@ -44,7 +44,7 @@ class Created:
 
     prediction: Prediction
     fresh: bool
-    """False when `request_id` named an earlier create with the same body."""
+    """False when request id or id named an earlier create with the same body."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +60,11 @@ class PredictionLog(Protocol):
     """Promises:
         1. A call that returned is durable against the death of this process.
         2. `create` writes record and first entry (`accepted`, sequence 1) together. With a
-           non-empty `request_id` seen in the last 24 h it returns the earlier prediction if
-           `body_hash` is equal and raises `IdConflict` if not; concurrent equal creates make one.
+           non-empty `request_id` that the same owner used in the last 24 h it returns the earlier
+           prediction if `body_hash` is equal and raises `IdConflict` if not; concurrent equal
+           creates make one. An id that is taken is judged likewise, and one taken by another owner
+           is a conflict. `find_created` answers the same and writes nothing: None where `create`
+           would make a new one.
         3. `claim` raises the epoch by one and returns the record; `PredictionNotFound` if unknown.
         4. `append` commits all appends of a call in one transaction and answers one by one, in
            order; a refused one changes nothing and does not hinder the others. Sequences must
@@ -74,6 +77,8 @@ class PredictionLog(Protocol):
     """
 
     async def create(self, prediction: Prediction, accepted: Entry, body_hash: bytes) -> Created: ...
+
+    async def find_created(self, prediction: Prediction, body_hash: bytes) -> Prediction | None: ...
 
     async def claim(self, prediction_id: str) -> Prediction: ...
 
@@ -88,9 +93,10 @@ class PredictionIndex(Protocol):
     8. `list` is newest first by (created_at, id), with every prediction once over all pages
        although others are created meanwhile; an unreadable `token` raises `InvalidRequest`
        naming `page_token`. Optional bounds on created_at: after (exclusive), before (exclusive).
+       With `owner` it is the owner's predictions alone, in pages as full as without.
     9. `unfinished` returns every record without `completed`, oldest first.
-    10. `expire` removes request and events of predictions completed before `data_before`
-        (their records stay, `data_removed` set) and whole records completed before
+    10. `expire` removes request, events and `data.` labels of predictions completed before
+        `data_before` (their records stay, `data_removed` set) and whole records completed before
         `records_before`; it returns how many lost their data. Idempotent.
     """
 
@@ -101,6 +107,7 @@ class PredictionIndex(Protocol):
         *,
         limit: int,
         token: str = "",
+        owner: str = "",
         created_after: datetime | None = None,
         created_before: datetime | None = None,
     ) -> Page: ...

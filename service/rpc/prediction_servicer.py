@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import grpc
 
+from protos.metadata import REPLAYED
 from protos.tailrace.v1 import prediction_pb2 as pb
 from protos.tailrace.v1 import prediction_service_pb2 as spb
 from protos.tailrace.v1.prediction_service_pb2_grpc import PredictionServiceServicer
@@ -17,6 +19,7 @@ from service.rpc.convert import (
     events_from,
     moment_from,
     new_prediction,
+    owner_from,
     page_size,
     prediction_to,
     refused,
@@ -27,6 +30,16 @@ from service.runtime.predictions import Predictions
 
 MAX_PAGE_BYTES = 6 * 1024 * 1024
 """A page of large requests is made shorter than asked, to fit into one message of 8 MiB."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogPlace:
+    """Where a stream begins, and for whom."""
+
+    id: str
+    after: int
+    owner: str
+    attach: bool
 
 
 class PredictionServicer(PredictionServiceServicer):
@@ -43,7 +56,8 @@ class PredictionServicer(PredictionServiceServicer):
     ) -> None:
         """Create and stream. The caller's going cancels the prediction."""
         created = await self._predictions.create(new_prediction(request, attached=True))
-        await self._stream(created.prediction.id, 0, context, attach=True)
+        place = LogPlace(created.prediction.id, 0, request.owner, attach=True)
+        await self._stream(place, context)
 
     async def CreatePrediction(
         self, request: spb.CreatePredictionRequest, context: grpc.aio.ServicerContext
@@ -52,26 +66,31 @@ class PredictionServicer(PredictionServiceServicer):
         created = await self._predictions.create(new_prediction(request, attached=request.attached))
         if created.fresh:
             return prediction_to(created.prediction)
+        context.set_trailing_metadata(((REPLAYED, "1"),))
         return await self._whole(created.prediction)
 
     async def GetPrediction(
         self, request: spb.GetPredictionRequest, context: grpc.aio.ServicerContext
     ) -> pb.Prediction:
         """Read, maybe after a wait. The caller's going changes nothing."""
-        prediction_id = required("id", request.id)
+        prediction_id, owner = required("id", request.id), owner_from(request)
         with self._calls.enter():
-            record = await self._predictions.get(prediction_id, wait_from(request))
+            record = await self._predictions.get(prediction_id, wait_from(request), owner=owner)
         return prediction_to(record, omit_request=True) if request.omit_data else await self._whole(record)
 
     async def ListPredictions(
         self, request: spb.ListPredictionsRequest, context: grpc.aio.ServicerContext
     ) -> spb.ListPredictionsResponse:
         """List. The caller's going changes nothing."""
-        limit = page_size(request)
+        limit, owner = page_size(request), owner_from(request)
         after, before = moment_from(request, "created_after"), moment_from(request, "created_before")
         while True:
             page = await self._predictions.list(
-                limit=limit, token=request.page_token, created_after=after, created_before=before
+                limit=limit,
+                token=request.page_token,
+                owner=owner,
+                created_after=after,
+                created_before=before,
             )
             message = spb.ListPredictionsResponse(
                 predictions=[prediction_to(record) for record in page.predictions],
@@ -85,7 +104,8 @@ class PredictionServicer(PredictionServiceServicer):
         self, request: spb.CancelPredictionRequest, context: grpc.aio.ServicerContext
     ) -> pb.Prediction:
         """Cancel. The caller's going does not take it back."""
-        return await self._whole(await self._predictions.cancel(required("id", request.id)))
+        prediction_id, owner = required("id", request.id), owner_from(request)
+        return await self._whole(await self._predictions.cancel(prediction_id, owner=owner))
 
     async def StreamPrediction(  # type: ignore[override]  # as above
         self, request: spb.StreamPredictionRequest, context: grpc.aio.ServicerContext
@@ -94,20 +114,20 @@ class PredictionServicer(PredictionServiceServicer):
         prediction_id = required("id", request.id)
         if request.after_sequence < 0:
             raise refused("after_sequence", "must not be negative")
-        await self._stream(prediction_id, request.after_sequence, context, attach=request.attach)
+        place = LogPlace(prediction_id, request.after_sequence, owner_from(request), attach=request.attach)
+        await self._stream(place, context)
 
-    async def _stream(
-        self, prediction_id: str, after: int, context: grpc.aio.ServicerContext, *, attach: bool
-    ) -> None:
+    async def _stream(self, place: LogPlace, context: grpc.aio.ServicerContext) -> None:
         """Write a log to its end; whatever ends this earlier closes the cursor."""
+        opened = self._predictions.open_log(place.id, place.after, attach=place.attach, owner=place.owner)
         with self._calls.enter() as call:
-            async with self._predictions.open_log(prediction_id, after, attach=attach) as cursor:
-                if after:
+            async with opened as cursor:
+                if place.after:
                     # There may be no event for long: say already that the stream is open.
                     await context.send_initial_metadata(())
                 try:
                     while entries := await cursor.next():
-                        for event in events_from(prediction_id, entries):
+                        for event in events_from(place.id, entries):
                             call.write_began = self._monotonic()
                             await context.write(event)
                             call.write_began = math.inf
@@ -117,4 +137,4 @@ class PredictionServicer(PredictionServiceServicer):
     async def _whole(self, record: Prediction) -> pb.Prediction:
         if record.data_removed:
             return prediction_to(record)
-        return prediction_to(record, await self._predictions.read_output(record.id))
+        return prediction_to(record, await self._predictions.read_output(record.id, owner=record.owner))

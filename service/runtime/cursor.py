@@ -6,12 +6,32 @@ a page at a time once it has ended. So a slow reader costs no memory and hinders
 
 from __future__ import annotations
 
-from service.domain.events import Completed, Entry
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from service.domain.events import Completed, Entry, Log, Output
 from service.ports.store import PredictionLog
 from service.runtime.live import LivePrediction
 
 PAGE = 1000
 """Entries a call returns at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputSoFar:
+    """The data of a log, for representations that show it whole."""
+
+    pieces: tuple[str, ...]
+    """The text of each output entry, in order."""
+    logs: str
+    """The log lines, joined by line feeds."""
+
+
+def output_of(entries: Iterable[Entry]) -> OutputSoFar:
+    """Return the data in these entries."""
+    events = [entry.event for entry in entries]
+    pieces = tuple(event.text for event in events if isinstance(event, Output))
+    return OutputSoFar(pieces, "\n".join(event.text for event in events if isinstance(event, Log)))
 
 
 class LogCursor:

@@ -7,12 +7,8 @@ through `_end`, where the first wins.
 
 from __future__ import annotations
 
-import hashlib
-import secrets
-from base64 import b32encode
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import anyio
@@ -21,67 +17,28 @@ import structlog
 from service.domain.errors import (
     CursorExpired,
     Draining,
+    IdConflict,
     ModelNotFound,
     PredictionNotFound,
     StoreUnavailable,
+    TailraceError,
     TooManyReaders,
 )
-from service.domain.events import Accepted, Entry, FinishReason, Log, Output, Status
+from service.domain.events import Accepted, Entry, FinishReason, Status
 from service.domain.lifecycle import Ending, Prediction, advance
-from service.domain.request import GenerationRequest
 from service.ports.clock import Clock
 from service.ports.store import Created, Page, PredictionStore
-from service.runtime.cursor import PAGE, LogCursor
+from service.runtime.creation import NewPrediction
+from service.runtime.cursor import PAGE, LogCursor, OutputSoFar, output_of
 from service.runtime.dispatcher import Dispatcher
+from service.runtime.following import Following
 from service.runtime.live import LivePrediction
 from service.runtime.log_writer import LogWriter
+from service.runtime.owner_shares import OwnerShares
+from service.runtime.prediction_settings import PredictionSettings
 from service.runtime.timers import Timers
 
 log = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True)
-class PredictionSettings:
-    """Limits of every prediction."""
-
-    readers_limit: int = 16
-    """Readers that may follow one prediction at a time."""
-    run_limit: timedelta = timedelta(minutes=30)
-    """From creation; a prediction that is not over by then fails."""
-    attach_grace: timedelta = timedelta(seconds=10)
-    """How long an attached prediction without its caller waits for it to come back."""
-
-
-@dataclass(frozen=True, slots=True)
-class NewPrediction:
-    """What a create asks for."""
-
-    model: str
-    request: GenerationRequest
-    attached: bool = False
-    request_id: str = ""
-    cancel_after: timedelta | None = None
-    labels: tuple[tuple[str, str], ...] = ()
-
-    def body_hash(self) -> bytes:
-        """Return a digest that two creates share only if they ask for the same."""
-        body = (self.model, self.request, self.attached, self.cancel_after, sorted(self.labels))
-        return hashlib.sha256(repr(body).encode("utf-8", "backslashreplace")).digest()
-
-
-@dataclass(frozen=True, slots=True)
-class OutputSoFar:
-    """The data of a log, for representations that show it whole."""
-
-    pieces: tuple[str, ...]
-    """The text of each output entry, in order."""
-    logs: str
-    """The log lines, joined by line feeds."""
-
-
-def new_id() -> str:
-    """Return 26 lower-case base32 characters of 128 random bits."""
-    return b32encode(secrets.token_bytes(16)).decode().rstrip("=").lower()
 
 
 class Predictions:
@@ -99,6 +56,7 @@ class Predictions:
         self._dispatchers: Mapping[str, Dispatcher] = {}
         self._live: dict[str, LivePrediction] = {}
         self._timers = Timers()
+        self._shares = OwnerShares(settings.owner_limit)
         self._idle = anyio.Event()
         self.writer = LogWriter(store, on_completed=self._forget, on_fenced=self._fenced)
         self.draining = False
@@ -129,10 +87,34 @@ class Predictions:
             ModelNotFound, InvalidRequest, ContextExceeded, UnsupportedByEngine, IdConflict, QueueFull,
             EngineNotReady, Draining, StoreUnavailable.
         """
+        try:
+            return await self._create(new)
+        except TailraceError:
+            # What has been created before is not refused: its caller may have missed the answer.
+            earlier = await self._find_created(new)
+            if earlier is None:
+                raise
+            return Created(earlier, fresh=False)
+
+    async def _create(self, new: NewPrediction) -> Created:
         dispatcher = self._dispatchers.get(new.model)
         if dispatcher is None:
             raise ModelNotFound(f"no model {new.model!r:.200} is served here")
         self._refuse_when_closed()
+        with self._shares.taking(new.owner) as share:
+            created, live = await self._admit(dispatcher, new)
+            share.kept = live is not None
+        if live is not None:
+            self._follow(live)
+            dispatcher.enqueue(live, reserved=True)
+            if new.attached:
+                await self._checkpoint(live)
+        return created
+
+    async def _admit(
+        self, dispatcher: Dispatcher, new: NewPrediction
+    ) -> tuple[Created, LivePrediction | None]:
+        """Judge and store, with a place in the queue taken for what is new."""
         input_tokens = await dispatcher.admit(new.request)
         live: LivePrediction | None = None
         try:
@@ -142,12 +124,7 @@ class Predictions:
         finally:
             if live is None:
                 dispatcher.release()
-        if live is not None:
-            self._follow(live)
-            dispatcher.enqueue(live, reserved=True)
-            if new.attached:
-                await self._checkpoint(live)
-        return created
+        return created, live
 
     def _refuse_when_closed(self) -> None:
         if self.draining:
@@ -159,24 +136,25 @@ class Predictions:
     async def _store_new(
         self, new: NewPrediction, input_tokens: int
     ) -> tuple[Created, LivePrediction | None]:
-        now = self._clock.now()
-        accepted = Entry(1, Accepted(now))
-        blank = Prediction(
-            id=new_id(),
-            model=new.model,
-            request=new.request,
-            created_at=now,
-            attached=new.attached,
-            request_id=new.request_id,
-            deadline=now + new.cancel_after if new.cancel_after else None,
-            labels=new.labels,
-            epoch=1,
-        )
+        blank = new.record(self._clock.now())
+        accepted = Entry(1, Accepted(blank.created_at))
         record = advance(blank, accepted)
         created = await self._store.create(record, accepted, new.body_hash())
         if not created.fresh:
-            return created, None
+            if not new.fits(created.prediction):
+                raise IdConflict("the request id was used with another prediction id")
+            live = self._live.get(created.prediction.id)
+            return (Created(live.record, fresh=False) if live else created), None
         return created, LivePrediction(record, (accepted,), input_tokens=input_tokens)
+
+    async def _find_created(self, new: NewPrediction) -> Prediction | None:
+        if not (new.request_id or new.prediction_id):
+            return None
+        try:
+            earlier = await self._store.find_created(new.record(self._clock.now()), new.body_hash())
+        except (IdConflict, StoreUnavailable):
+            return None
+        return earlier if earlier is not None and new.fits(earlier) else None
 
     async def _checkpoint(self, live: LivePrediction) -> None:
         try:
@@ -190,15 +168,8 @@ class Predictions:
         record = live.record
         self._live[live.id] = live
         now = self._clock.now()
-        limit = record.created_at + self._settings.run_limit
-        if record.deadline is not None and record.deadline <= limit:
-            ending = Ending(Status.CANCELED, FinishReason.DEADLINE)
-            self._timers.after(live.id, record.deadline - now, lambda: self._end(live, ending))
-        else:
-            seconds = self._settings.run_limit.total_seconds()
-            text = f"the prediction ran longer than the limit of {seconds:g} s"
-            failed = Ending(Status.FAILED, FinishReason.ERROR, error=text)
-            self._timers.after(live.id, limit - now, lambda: self._end(live, failed))
+        moment, ending = self._settings.time_limit(record)
+        self._timers.after(live.id, moment - now, lambda: self._end(live, ending))
         if record.attached:
             self._await_caller(live)
 
@@ -208,6 +179,7 @@ class Predictions:
             entries = await self._read_all(record.id)
             live = LivePrediction(record, entries, input_tokens=0)
             live.needs_claim = True
+            self._shares.add(record.owner)
             self._follow(live)
             if dispatcher is None or record.request is None:
                 claimed = await self._store.claim(record.id)
@@ -228,7 +200,7 @@ class Predictions:
 
     # -- ending ---------------------------------------------------------------------------------
 
-    async def cancel(self, prediction_id: str) -> Prediction:
+    async def cancel(self, prediction_id: str, *, owner: str = "") -> Prediction:
         """End a prediction as canceled, and return it once that is in the store.
 
         One that has ended, or is about to, keeps its own end. Idempotent.
@@ -236,9 +208,9 @@ class Predictions:
         Raises:
             PredictionNotFound: no such prediction.
         """
-        live = self._live.get(prediction_id)
+        live = self._find_live(prediction_id, owner)
         if live is None:
-            return await self._stored(prediction_id)
+            return await self._stored(prediction_id, owner)
         self._end(live, Ending(Status.CANCELED, FinishReason.CANCELED))
         await live.done.wait()
         return live.record
@@ -262,6 +234,7 @@ class Predictions:
 
     def _forget(self, live: LivePrediction) -> None:
         self._live.pop(live.id, None)
+        self._shares.give_back(live.record.owner)
         self._timers.cancel(live.id)
         self._timers.cancel(f"{live.id}/caller")
         record = live.record
@@ -289,39 +262,43 @@ class Predictions:
 
     # -- reading --------------------------------------------------------------------------------
 
-    async def get(self, prediction_id: str, wait: timedelta = timedelta(0)) -> Prediction:
+    # In all of these, "" for `owner` is everybody, and another's prediction is an unknown one.
+
+    async def get(self, prediction_id: str, wait: timedelta = timedelta(0), *, owner: str = "") -> Prediction:
         """Return a prediction, when it has ended or after `wait`, whichever is first.
 
         Raises:
             PredictionNotFound: no such prediction.
         """
-        live = self._live.get(prediction_id)
+        live = self._find_live(prediction_id, owner)
         if live is None:
-            return await self._stored(prediction_id)
+            return await self._stored(prediction_id, owner)
         if wait > timedelta(0):
             with anyio.move_on_after(wait.total_seconds()):
                 await live.done.wait()
         return live.record
 
-    async def read_output(self, prediction_id: str) -> OutputSoFar:
+    async def read_output(self, prediction_id: str, *, owner: str = "") -> OutputSoFar:
         """Return everything put out so far; empty once the data has been removed.
 
         Raises:
             PredictionNotFound: no such prediction.
         """
-        live = self._live.get(prediction_id)
+        live = self._find_live(prediction_id, owner)
+        if live is None and owner:
+            await self._stored(prediction_id, owner)
         try:
             entries = tuple(live.entries) if live else await self._read_all(prediction_id)
         except CursorExpired:
             entries = ()
-        pieces = tuple(e.event.text for e in entries if isinstance(e.event, Output))
-        return OutputSoFar(pieces, "\n".join(e.event.text for e in entries if isinstance(e.event, Log)))
+        return output_of(entries)
 
     async def list(
         self,
         *,
         limit: int,
         token: str = "",
+        owner: str = "",
         created_after: datetime | None = None,
         created_before: datetime | None = None,
     ) -> Page:
@@ -331,12 +308,16 @@ class Predictions:
             InvalidRequest: `token` is not one of ours.
         """
         return await self._store.list(
-            limit=limit, token=token, created_after=created_after, created_before=created_before
+            limit=limit,
+            token=token,
+            owner=owner,
+            created_after=created_after,
+            created_before=created_before,
         )
 
     @asynccontextmanager
     async def open_log(
-        self, prediction_id: str, after: int = 0, *, attach: bool = False
+        self, prediction_id: str, after: int = 0, *, attach: bool = False, owner: str = ""
     ) -> AsyncGenerator[LogCursor, None]:
         """Open a reader's cursor after sequence `after`.
 
@@ -348,9 +329,9 @@ class Predictions:
             PredictionNotFound: no such prediction.
             TooManyReaders: it has its limit of readers.
         """
-        live = self._live.get(prediction_id)
+        live = self._find_live(prediction_id, owner)
         if live is None:
-            await self._stored(prediction_id)
+            await self._stored(prediction_id, owner)
             yield LogCursor(prediction_id, after, live=None, store=self._store)
             return
         if live.readers >= self._settings.readers_limit:
@@ -371,9 +352,25 @@ class Predictions:
                 else:
                     self._caller_gone(live)
 
-    async def _stored(self, prediction_id: str) -> Prediction:
+    def follow(
+        self, prediction_id: str, after: int, watcher: Callable[[], None], *, owner: str = ""
+    ) -> Following | None:
+        """Follow a live prediction without a task (see `Following`), never attached.
+
+        Returns None for one that is not live, or has its limit of readers.
+        """
+        live = self._find_live(prediction_id, owner)
+        if live is None or live.readers >= self._settings.readers_limit:
+            return None
+        return Following(live, after, watcher)
+
+    def _find_live(self, prediction_id: str, owner: str) -> LivePrediction | None:
+        live = self._live.get(prediction_id)
+        return live if live and owner in ("", live.record.owner) else None
+
+    async def _stored(self, prediction_id: str, owner: str) -> Prediction:
         record = await self._store.find(prediction_id)
-        if record is None:
+        if record is None or owner not in ("", record.owner):
             raise PredictionNotFound("no such prediction")
         live = self._live.get(prediction_id)
         return live.record if live else record

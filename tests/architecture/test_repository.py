@@ -69,9 +69,13 @@ FORBIDDEN: list[tuple[str, Callable[[str], bool]]] = [
 ]
 
 
+LOCKS = ("requirements.lock", "tests/conformance/callers/requirements.lock")
+
+
+@pytest.mark.parametrize("lock", LOCKS)
 @pytest.mark.parametrize(("what", "matches"), FORBIDDEN, ids=[what for what, _ in FORBIDDEN])
-def test_the_lock_names_no_host(what: str, matches: Callable[[str], bool]) -> None:
-    lines = (ROOT / "requirements.lock").read_text().splitlines()
+def test_the_lock_names_no_host(what: str, matches: Callable[[str], bool], lock: str) -> None:
+    lines = (ROOT / lock).read_text().splitlines()
     assert [line for line in lines if matches(line)] == [], what
 
 

@@ -265,32 +265,6 @@ async def test_it_fits_a_phone_and_follows_the_colour_scheme(browser: Browser, p
     assert len(colours) == 2
 
 
-async def test_a_token_is_asked_for_when_the_api_wants_one_and_kept_in_the_tab(
-    browser: Browser, pair: Pair
-) -> None:
-    prompt, text = numbered(5)
-    prediction = await pair.api.create(prompt)
-    async with browser.page() as page:
-        await page.demand_token("right")
-        await page.goto(prediction["urls"]["web"])
-        await page.wait_for("!document.querySelector('#token').hidden")
-        await page.screenshot("token-1440-light")
-        await page.fill("#token-value", "wrong")
-        await page.press("Enter")
-        await page.wait_for("document.querySelector('#token-why').textContent.includes('not accepted')")
-        await page.fill("#token-value", "right")
-        await page.press("Enter")
-        await page.wait_for(phase("done"))
-        assert await page.evaluate(OUTPUT) == text
-        assert "$REPLICATE_API_TOKEN" in await page.text("#code pre")
-        await page.goto(prediction["urls"]["web"])
-        await page.wait_for(phase("done"))
-        assert not await page.is_visible("#token")
-        assert await page.evaluate("[localStorage.length, document.cookie]") == [0, ""]
-        assert "right" not in await page.evaluate("document.documentElement.outerHTML")
-        assert all("401" in complaint for complaint in page.complaints)
-
-
 async def test_it_streams_and_cancels_under_a_prefix(browser: Browser, tmp_path: Path) -> None:
     async with (
         running_pair(tmp_path, edge={"trusted_proxies": "127.0.0.1"}) as pair,

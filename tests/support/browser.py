@@ -156,7 +156,6 @@ class Page:
         self._session = session
         self._context = context
         self._loaded = anyio.Event()
-        self._token: str | None = None
         self.complaints: list[str] = []
         """What went wrong in it, as text."""
         self.requests: list[tuple[str, str]] = []
@@ -171,8 +170,6 @@ class Page:
         match method:
             case "Page.loadEventFired":
                 self._loaded.set()
-            case "Fetch.requestPaused":
-                self._let_in(params)
             case "Network.requestWillBeSent":
                 self.requests.append((params["request"]["method"], params["request"]["url"]))
             case "Runtime.exceptionThrown":
@@ -250,26 +247,6 @@ class Page:
             params["text"] = "\r"
         await self.send("Input.dispatchKeyEvent", {"type": "keyDown", **params})
         await self.send("Input.dispatchKeyEvent", {"type": "keyUp", **params})
-
-    async def demand_token(self, token: str) -> None:
-        """Answer calls of the API without this token as a server with tokens does."""
-        self._token = token
-        patterns = [{"urlPattern": pattern} for pattern in ("*/v1/models/*", "*/v1/predictions/*", "*.json")]
-        await self.send("Fetch.enable", {"patterns": patterns})
-
-    def _let_in(self, params: dict[str, Any]) -> None:
-        given = {name.lower(): value for name, value in params["request"]["headers"].items()}
-        request = {"requestId": params["requestId"]}
-        if given.get("authorization") == f"Bearer {self._token}":
-            self._browser.post("Fetch.continueRequest", request, self._session)
-            return
-        problem = {"title": "Unauthenticated", "status": 401}
-        answer = {
-            "responseCode": 401,
-            "responseHeaders": [{"name": "content-type", "value": "application/problem+json"}],
-            "body": base64.b64encode(json.dumps(problem).encode()).decode(),
-        }
-        self._browser.post("Fetch.fulfillRequest", request | answer, self._session)
 
     async def look(self, *, width: int, height: int = 900, dark: bool = False) -> None:
         """Give it a size and a colour scheme; below 600 px it is a phone."""

@@ -22,12 +22,13 @@ from service.domain.errors import (
     PredictionNotFound,
 )
 from service.domain.events import Accepted, Completed, Entry, Event, FinishReason, Log, Output, Status
-from service.domain.lifecycle import Prediction, advance
+from service.domain.lifecycle import Prediction, advance, lasting_labels
 from service.domain.request import FieldViolation, Prompt, check
 from service.ports.engine import EngineInfo
 from service.ports.store import Created, Page
+from service.runtime.creation import NewPrediction
+from service.runtime.cursor import OutputSoFar
 from service.runtime.models import ModelState, ServedModel
-from service.runtime.predictions import NewPrediction, OutputSoFar
 
 INFO = EngineInfo(
     engine="scripted",
@@ -82,12 +83,13 @@ class FakePredictions:
         if found := check(new.request):
             raise InvalidRequest(found)
         for record in self.records.values():
-            if new.request_id and record.request_id == new.request_id:
-                if record.request != new.request:
+            named = new.request_id and (record.owner, record.request_id) == (new.owner, new.request_id)
+            if named or record.id == new.prediction_id:
+                if record.request != new.request or record.owner != new.owner:
                     raise IdConflict("the request id was used with another body")
                 return Created(record, fresh=False)
         self.created.append(new)
-        prediction_id = f"p{len(self.records)}"
+        prediction_id = new.prediction_id or f"p{len(self.records)}"
         self.records[prediction_id] = Prediction(
             id=prediction_id,
             model=new.model,
@@ -96,6 +98,7 @@ class FakePredictions:
             attached=new.attached,
             request_id=new.request_id,
             labels=new.labels,
+            owner=new.owner,
         )
         self.logs[prediction_id] = []
         self.append(prediction_id, Accepted(datetime.now(UTC)))
@@ -119,16 +122,17 @@ class FakePredictions:
         changed, self.changed = self.changed, anyio.Event()
         changed.set()
 
-    async def get(self, prediction_id: str, wait: timedelta = timedelta(0)) -> Prediction:
+    async def get(self, prediction_id: str, wait: timedelta = timedelta(0), *, owner: str = "") -> Prediction:
         """Read."""
         self._maybe_refuse()
         with anyio.move_on_after(wait.total_seconds()):
-            while wait and not self._record(prediction_id).status.terminal:
+            while wait and not self._record(prediction_id, owner).status.terminal:
                 await self.changed.wait()
-        return self._record(prediction_id)
+        return self._record(prediction_id, owner)
 
-    async def read_output(self, prediction_id: str) -> OutputSoFar:
+    async def read_output(self, prediction_id: str, *, owner: str = "") -> OutputSoFar:
         """Read the data."""
+        self._record(prediction_id, owner)
         events = [entry.event for entry in self.logs[prediction_id]]
         pieces = tuple(event.text for event in events if isinstance(event, Output))
         return OutputSoFar(pieces, "\n".join(event.text for event in events if isinstance(event, Log)))
@@ -138,6 +142,7 @@ class FakePredictions:
         *,
         limit: int,
         token: str = "",
+        owner: str = "",
         created_after: datetime | None = None,
         created_before: datetime | None = None,
     ) -> Page:
@@ -149,26 +154,27 @@ class FakePredictions:
         newest = [
             record
             for record in reversed(self.records.values())
-            if (created_after is None or record.created_at > created_after)
+            if owner in ("", record.owner)
+            and (created_after is None or record.created_at > created_after)
             and (created_before is None or record.created_at < created_before)
         ]
         page = tuple(newest[start : start + limit])
         return Page(page, str(start + limit) if start + limit < len(newest) else "")
 
-    async def cancel(self, prediction_id: str) -> Prediction:
+    async def cancel(self, prediction_id: str, *, owner: str = "") -> Prediction:
         """Cancel."""
         self._maybe_refuse()
-        if not self._record(prediction_id).status.terminal:
+        if not self._record(prediction_id, owner).status.terminal:
             self.end(prediction_id, Status.CANCELED, FinishReason.CANCELED)
         return self._record(prediction_id)
 
     @asynccontextmanager
     async def open_log(
-        self, prediction_id: str, after: int = 0, *, attach: bool = False
+        self, prediction_id: str, after: int = 0, *, attach: bool = False, owner: str = ""
     ) -> AsyncGenerator[FakeCursor, None]:
         """Follow."""
         self._maybe_refuse()
-        if self._record(prediction_id).data_removed:
+        if self._record(prediction_id, owner).data_removed:
             raise CursorExpired("the data has been removed")
         self.open_cursors += 1
         try:
@@ -194,13 +200,17 @@ class FakePredictions:
     def remove_data(self, prediction_id: str) -> None:
         """Let retention pass."""
         self.records[prediction_id] = replace(
-            self.records[prediction_id], data_removed=True, request=None, labels=()
+            self.records[prediction_id],
+            data_removed=True,
+            request=None,
+            labels=lasting_labels(self.records[prediction_id].labels),
         )
 
-    def _record(self, prediction_id: str) -> Prediction:
-        if prediction_id not in self.records:
+    def _record(self, prediction_id: str, owner: str = "") -> Prediction:
+        record = self.records.get(prediction_id)
+        if record is None or owner not in ("", record.owner):
             raise PredictionNotFound("no such prediction")
-        return self.records[prediction_id]
+        return record
 
     def _maybe_refuse(self) -> None:
         if self.refuse is not None:

@@ -19,6 +19,7 @@ from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_status import rpc_status
 
+from protos.metadata import REPLAYED
 from protos.tailrace.v1 import (
     model_service_pb2,
     model_service_pb2_grpc,
@@ -26,6 +27,7 @@ from protos.tailrace.v1 import (
     prediction_service_pb2,
     prediction_service_pb2_grpc,
 )
+from tests.support.fake_listing import InvalidPageToken, page
 
 MODEL = "acme/llm"
 WEIGHTS = "ab" * 32
@@ -87,7 +89,7 @@ class FakePrediction:
 
     def __init__(self, request: prediction_service_pb2.CreatePredictionRequest, number: int) -> None:
         self.request = request
-        self.id = f"{number:026d}".replace("0", "a").replace("1", "b")[:26]
+        self.id = request.prediction_id or f"{number:026d}".replace("0", "a").replace("1", "b")[:26]
         self.log: list[prediction_pb2.PredictionEvent] = []
         self.data_removed = False
         self._changed = anyio.Event()
@@ -145,6 +147,7 @@ class FakePrediction:
             labels=dict(self.request.labels),
             last_sequence=len(self.log),
             data_removed=self.data_removed,
+            owner=self.request.owner,
         )
         record.create_time.FromDatetime(EPOCH)
         if self.request.HasField("cancel_after"):
@@ -205,7 +208,7 @@ class FakeService:
     _readers_changed: anyio.Event = field(default_factory=anyio.Event)
     _created: anyio.Event = field(default_factory=anyio.Event)
     _numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
-    _by_request_id: dict[str, FakePrediction] = field(default_factory=dict)
+    _by_request_id: dict[tuple[str, str], FakePrediction] = field(default_factory=dict)
 
     @property
     def address(self) -> str:
@@ -232,23 +235,30 @@ class FakeService:
         self.calls.append((method, request, dict(context.invocation_metadata() or ())))
         return self.faults[method].popleft() if self.faults[method] else None
 
+    def find_created(self, request: prediction_service_pb2.CreatePredictionRequest) -> FakePrediction | None:
+        """Return the prediction of the same request id or id."""
+        name = request.owner, request.request_id
+        return self._by_request_id.get(name) or self.predictions.get(request.prediction_id)
+
     def create(self, request: prediction_service_pb2.CreatePredictionRequest) -> FakePrediction:
-        """Make a prediction, or return the one of the same request id."""
-        known = self._by_request_id.get(request.request_id)
+        """Make a prediction, or return the one of the same request id or id."""
+        known = self.find_created(request)
         if known is not None:
             return known
         made = FakePrediction(request, next(self._numbers))
-        self.predictions[made.id] = self._by_request_id[request.request_id] = made
+        self.predictions[made.id] = self._by_request_id[request.owner, request.request_id] = made
         if self.texts is not None:
             made.emit(*self.texts)
             made.finish()
         self._created.set()
         return made
 
-    async def find(self, prediction_id: str, context: grpc.aio.ServicerContext) -> FakePrediction:
+    async def find(
+        self, prediction_id: str, context: grpc.aio.ServicerContext, owner: str = ""
+    ) -> FakePrediction:
         """Return a prediction, or end the call."""
         found = self.predictions.get(prediction_id)
-        if found is None:
+        if found is None or owner not in ("", found.request.owner):
             await Fault(grpc.StatusCode.NOT_FOUND, "PREDICTION_NOT_FOUND", "No such prediction.").abort(
                 context
             )
@@ -295,7 +305,13 @@ class _Predictions(prediction_service_pb2_grpc.PredictionServiceServicer):
             await fault.abort(context)
         if request.model not in {known.name for known in self._service.models}:
             await Fault(grpc.StatusCode.NOT_FOUND, "MODEL_NOT_FOUND", "No such model.").abort(context)
-        return self._service.create(request).record()
+        known = self._service.find_created(request)
+        if known is None:
+            return self._service.create(request).record()
+        if _body(known.request) != _body(request):
+            await Fault(grpc.StatusCode.ALREADY_EXISTS, "ID_CONFLICT").abort(context)
+        context.set_trailing_metadata(((REPLAYED, "1"),))
+        return known.record()
 
     async def GetPrediction(
         self, request: prediction_service_pb2.GetPredictionRequest, context: grpc.aio.ServicerContext
@@ -303,7 +319,7 @@ class _Predictions(prediction_service_pb2_grpc.PredictionServiceServicer):
         fault = await self._service.note("GetPrediction", request, context)
         if fault is not None:
             await fault.abort(context)
-        found = await self._service.find(request.id, context)
+        found = await self._service.find(request.id, context, request.owner)
         with anyio.move_on_after(request.wait.ToTimedelta().total_seconds()):
             await found.wait_end()
         return found.record(omit_data=request.omit_data)
@@ -311,9 +327,19 @@ class _Predictions(prediction_service_pb2_grpc.PredictionServiceServicer):
     async def ListPredictions(
         self, request: prediction_service_pb2.ListPredictionsRequest, context: grpc.aio.ServicerContext
     ) -> prediction_service_pb2.ListPredictionsResponse:
-        await self._service.note("ListPredictions", request, context)
+        fault = await self._service.note("ListPredictions", request, context)
+        if fault is not None:
+            await fault.abort(context)
         newest = reversed(self._service.predictions.values())
-        return prediction_service_pb2.ListPredictionsResponse(predictions=[p.record() for p in newest])
+        mine = [p.record() for p in newest if request.owner in ("", p.request.owner)]
+        try:
+            return page(mine, request)
+        except InvalidPageToken:
+            bad = Fault(
+                grpc.StatusCode.INVALID_ARGUMENT, "INVALID_REQUEST", violations=(("page_token", "bad"),)
+            )
+            await bad.abort(context)
+            raise AssertionError("abort raises") from None
 
     async def CancelPrediction(
         self, request: prediction_service_pb2.CancelPredictionRequest, context: grpc.aio.ServicerContext
@@ -321,7 +347,7 @@ class _Predictions(prediction_service_pb2_grpc.PredictionServiceServicer):
         fault = await self._service.note("CancelPrediction", request, context)
         if fault is not None:
             await fault.abort(context)
-        found = await self._service.find(request.id, context)
+        found = await self._service.find(request.id, context, request.owner)
         found.finish(prediction_pb2.STATUS_CANCELED)
         return found.record()
 
@@ -331,7 +357,7 @@ class _Predictions(prediction_service_pb2_grpc.PredictionServiceServicer):
         fault = await self._service.note("StreamPrediction", request, context)
         if fault is not None and not fault.after_events and not fault.is_clean_end:
             await fault.abort(context)
-        found = await self._service.find(request.id, context)
+        found = await self._service.find(request.id, context, request.owner)
         if found.data_removed:
             await Fault(grpc.StatusCode.OUT_OF_RANGE, "CURSOR_EXPIRED", "Removed.").abort(context)
         self._service.count_reader(1)
@@ -358,6 +384,13 @@ class _Predictions(prediction_service_pb2_grpc.PredictionServiceServicer):
             if found.status in TERMINAL:
                 return
             await found.wait_change()
+
+
+def _body(request: prediction_service_pb2.CreatePredictionRequest) -> object:
+    copy = prediction_service_pb2.CreatePredictionRequest()
+    copy.CopyFrom(request)
+    copy.request_id = ""
+    return copy
 
 
 def _merged(log: list[prediction_pb2.PredictionEvent], limit: int) -> prediction_pb2.PredictionEvent:

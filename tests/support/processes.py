@@ -77,6 +77,11 @@ class ServerProcess:
         """Kill it as the kernel would when memory runs out."""
         await self.stop_with(signal.SIGKILL)
 
+    async def kill_and_start(self) -> None:
+        """Kill it and start it again."""
+        await self.kill()
+        await self.start()
+
     async def stop_with(self, number: signal.Signals) -> int:
         """Send a signal and return the exit status once it is gone."""
         assert self._process is not None
@@ -151,6 +156,14 @@ class Service(ServerProcess):
                 finally:
                     call.cancel()
 
+    async def kill_engines(self) -> None:
+        """Kill its engines as the kernel would, and wait until they are gone."""
+        pids = self.engine_pids()
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        while any(alive(pid) for pid in pids):
+            await anyio.sleep(0.005)  # not our children: there is nothing to wait on
+
     def engine_pids(self) -> list[int]:
         """Return the processes of its engines."""
         return children(self.pid)
@@ -162,6 +175,7 @@ class Edge(ServerProcess):
     def __init__(self, folder: Path, service_address: str, **settings: str) -> None:
         defaults = {
             "EDGE_SERVICE_ADDRESS": service_address,
+            "EDGE_ALLOWED_HOSTS": "h",
             "EDGE_STREAM_SECRET": "tests only, but long enough to be one",
         }
         given = {f"EDGE_{name.upper()}": value for name, value in settings.items()}

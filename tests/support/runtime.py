@@ -14,10 +14,12 @@ from service.adapters.system_clock import SystemClock
 from service.domain.events import Completed, Entry, Output
 from service.domain.request import GenerationRequest, Stopping, TextPrompt
 from service.ports.store import PredictionStore
+from service.runtime.creation import NewPrediction
 from service.runtime.cursor import LogCursor
 from service.runtime.dispatcher import Dispatcher, DispatcherSettings
 from service.runtime.models import Models
-from service.runtime.predictions import NewPrediction, Predictions, PredictionSettings
+from service.runtime.prediction_settings import PredictionSettings
+from service.runtime.predictions import Predictions
 from tests.support.manual_host import ManualHost
 
 MODEL = "test/model"

@@ -14,6 +14,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+from service.domain.errors import IdConflict
 from service.domain.events import Accepted, Completed, Entry
 from service.domain.lifecycle import Prediction
 from service.ports.store import Append, Appended
@@ -87,6 +88,15 @@ def judge(head: Head | None, epoch: int, before: int) -> Appended:
 def names_earlier(earlier: datetime, created_at: datetime) -> bool:
     """Whether a request id used at `earlier` still names that prediction at `created_at`."""
     return created_at - earlier < REQUEST_ID_LIFE
+
+
+def judge_repeat(*, same_owner: bool, same_body: bool) -> None:
+    """Raise IdConflict unless a create repeats the earlier one that its request id or id names.
+
+    One message for all: whether an id is taken by somebody else is not told.
+    """
+    if not (same_owner and same_body):
+        raise IdConflict("the request id or prediction id was used with another body")
 
 
 def check_limit(limit: int) -> None:

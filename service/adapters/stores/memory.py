@@ -19,12 +19,13 @@ from service.adapters.stores.log_rules import (
     check_create,
     check_limit,
     judge,
+    judge_repeat,
     names_earlier,
 )
 from service.adapters.stores.page_token import decode_token, encode_token
-from service.domain.errors import CursorExpired, IdConflict, PredictionNotFound, StoreUnavailable
+from service.domain.errors import CursorExpired, PredictionNotFound, StoreUnavailable
 from service.domain.events import Entry
-from service.domain.lifecycle import Prediction
+from service.domain.lifecycle import Prediction, lasting_labels
 from service.ports.store import Append, Appended, Created, Page
 
 
@@ -47,8 +48,8 @@ class MemoryStore:
         """Hold at most `max_predictions`; when full, a create raises StoreUnavailable."""
         self._max_predictions = max_predictions
         self._logs: dict[str, _Log] = {}
-        self._by_request_id: dict[str, list[str]] = {}
-        """Prediction ids in order of arrival: a request id may be used again after its life."""
+        self._by_request_id: dict[tuple[str, str], list[str]] = {}
+        """(owner, request id) → prediction ids in order of arrival: it may be used again after its life."""
         self._order: list[tuple[datetime, str]] = []
         """(created_at, id), ascending."""
 
@@ -61,21 +62,28 @@ class MemoryStore:
     async def create(self, prediction: Prediction, accepted: Entry, body_hash: bytes) -> Created:
         """See `PredictionLog`."""
         check_create(prediction, accepted)
-        used = self._by_request_id.get(prediction.request_id)
-        earlier = self._logs[used[-1]] if used else None
-        if earlier is not None and names_earlier(earlier.record.created_at, prediction.created_at):
-            if earlier.body_hash != body_hash:
-                raise IdConflict("request_id was used with another body")
-            return Created(earlier.record, fresh=False)
-        if prediction.id in self._logs:
-            raise ValueError("the prediction's id is taken")
+        earlier = await self.find_created(prediction, body_hash)
+        if earlier is not None:
+            return Created(earlier, fresh=False)
         if len(self._logs) >= self._max_predictions:
             raise StoreUnavailable("the store is full")
         self._logs[prediction.id] = _Log(prediction, body_hash, [accepted])
         if prediction.request_id:
-            self._by_request_id.setdefault(prediction.request_id, []).append(prediction.id)
+            self._by_request_id.setdefault(_name(prediction), []).append(prediction.id)
         insort(self._order, (prediction.created_at, prediction.id))
         return Created(prediction, fresh=True)
+
+    async def find_created(self, prediction: Prediction, body_hash: bytes) -> Prediction | None:
+        """See `PredictionLog`."""
+        used = self._by_request_id.get(_name(prediction))
+        earlier = self._logs[used[-1]] if used else None
+        if earlier is None or not names_earlier(earlier.record.created_at, prediction.created_at):
+            earlier = self._logs.get(prediction.id)
+        if earlier is None:
+            return None
+        same_owner = earlier.record.owner == prediction.owner
+        judge_repeat(same_owner=same_owner, same_body=earlier.body_hash == body_hash)
+        return earlier.record
 
     async def claim(self, prediction_id: str) -> Prediction:
         """See `PredictionLog`."""
@@ -122,6 +130,7 @@ class MemoryStore:
         *,
         limit: int,
         token: str = "",
+        owner: str = "",
         created_after: datetime | None = None,
         created_before: datetime | None = None,
     ) -> Page:
@@ -134,9 +143,12 @@ class MemoryStore:
                 break
             if created_before is not None and created_at >= created_before:
                 continue
+            record = self._logs[prediction_id].record
+            if owner and record.owner != owner:
+                continue
             if len(found) == limit:
                 return Page(tuple(found), encode_token(found[-1].created_at, found[-1].id))
-            found.append(self._logs[prediction_id].record)
+            found.append(record)
         return Page(tuple(found), "")
 
     async def unfinished(self) -> tuple[Prediction, ...]:
@@ -150,7 +162,8 @@ class MemoryStore:
         for log in list(self._completed_before(max(data_before, records_before))):
             lost += not log.record.data_removed
             log.entries.clear()
-            log.record = replace(log.record, request=None, data_removed=True)
+            labels = lasting_labels(log.record.labels)
+            log.record = replace(log.record, request=None, labels=labels, data_removed=True)
         for log in list(self._completed_before(records_before)):
             self._forget(log.record)
         return lost
@@ -170,10 +183,15 @@ class MemoryStore:
         del self._logs[record.id]
         del self._order[bisect_left(self._order, (record.created_at, record.id))]
         if record.request_id:
-            used = self._by_request_id[record.request_id]
+            used = self._by_request_id[_name(record)]
             used.remove(record.id)
             if not used:
-                del self._by_request_id[record.request_id]
+                del self._by_request_id[_name(record)]
+
+
+def _name(record: Prediction) -> tuple[str, str]:
+    """Return what names the create: nothing is ever filed under an empty request id."""
+    return record.owner, record.request_id
 
 
 def _moved_on(stored: Prediction, record: Prediction) -> Prediction:

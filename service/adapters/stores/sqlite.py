@@ -32,10 +32,16 @@ from service.adapters.stores.sqlite_codec import (
 )
 from service.adapters.stores.sqlite_request_codec import decode_request, encode_request
 from service.adapters.stores.sqlite_schema import open_database
-from service.adapters.stores.sqlite_tables import LogWrite, NewLog, PageBounds, RecordRow
+from service.adapters.stores.sqlite_tables import (
+    LogWrite,
+    NewLog,
+    PageBounds,
+    RecordRow,
+    StoredRecord,
+)
 from service.adapters.stores.sqlite_thread import SqliteThread
-from service.domain.events import Entry, Status, Usage
-from service.domain.lifecycle import Prediction
+from service.domain.events import Entry, Output, Status, Usage
+from service.domain.lifecycle import Prediction, advance, lasting_labels
 from service.ports.store import Append, Appended, Created, Page
 
 EXPIRE_PIECE = 16
@@ -71,11 +77,17 @@ class SqliteStore:
     async def create(self, prediction: Prediction, accepted: Entry, body_hash: bytes) -> Created:
         """See `PredictionLog`."""
         check_create(prediction, accepted)
-        new = _encode_new(prediction, accepted, body_hash)
+        new = _encode_new(prediction, body_hash, encode_event(accepted.event))
         row = await self._thread.call(lambda tables: tables.create(new), writes=True)
         if row is None:
             return Created(prediction, fresh=True)
         return Created(_decode_record(row), fresh=False)
+
+    async def find_created(self, prediction: Prediction, body_hash: bytes) -> Prediction | None:
+        """See `PredictionLog`."""
+        new = _encode_new(prediction, body_hash, b"")
+        row = await self._thread.call(lambda tables: tables.find_created(new), writes=False)
+        return None if row is None else _decode_record(row)
 
     async def claim(self, prediction_id: str) -> Prediction:
         """See `PredictionLog`."""
@@ -104,12 +116,13 @@ class SqliteStore:
         *,
         limit: int,
         token: str = "",
+        owner: str = "",
         created_after: datetime | None = None,
         created_before: datetime | None = None,
     ) -> Page:
         """See `PredictionIndex`."""
         check_limit(limit)
-        bounds = _to_bounds(token, created_after, created_before)
+        bounds = _to_bounds(owner, token, created_after, created_before)
         count = min(limit, _MAX_INTEGER - 1) + 1
         rows = await self._thread.call(lambda tables: tables.page(bounds, count), writes=False)
         found = tuple([_decode_record(row) for row in rows[:limit]])
@@ -134,10 +147,12 @@ class SqliteStore:
         return total
 
 
-def _encode_new(prediction: Prediction, accepted: Entry, body_hash: bytes) -> NewLog:
+def _encode_new(prediction: Prediction, body_hash: bytes, accepted: bytes) -> NewLog:
     request = prediction.request
+    lasting = lasting_labels(prediction.labels)
     return NewLog(
         id=prediction.id,
+        owner=prediction.owner,
         model=prediction.model,
         request_id=prediction.request_id,
         body_hash=body_hash,
@@ -149,7 +164,8 @@ def _encode_new(prediction: Prediction, accepted: Entry, body_hash: bytes) -> Ne
         outcome=_encode_outcome(prediction),
         request=None if request is None else encode_request(request),
         labels=encode_labels(prediction.labels),
-        accepted=encode_event(accepted.event),
+        lasting_labels=None if lasting == prediction.labels else encode_labels(lasting),
+        accepted=accepted,
     )
 
 
@@ -162,9 +178,22 @@ def _encode_append(append: Append) -> LogWrite:
         tuple([(entry.sequence, encode_event(entry.event)) for entry in append.entries]),
         record.status.value,
         record.last_sequence,
-        _encode_outcome(record),
+        None if _only_output(append) else _encode_outcome(record),
         to_us_or_none(record.completed_at),
     )
+
+
+def _only_output(append: Append) -> bool:
+    """Whether the record's row can stay as it is: output after the first, nearly every append.
+
+    The row is the dear half of an append. What it lacks is folded from the entries when it is read.
+    """
+    tokens = 0
+    for entry in append.entries:
+        if not isinstance(entry.event, Output):
+            return False
+        tokens += entry.event.token_count
+    return append.record.usage.output_tokens > tokens
 
 
 def _encode_outcome(record: Prediction) -> bytes:
@@ -182,9 +211,16 @@ def _encode_outcome(record: Prediction) -> bytes:
     )
 
 
-def _decode_record(row: RecordRow) -> Prediction:
+def _decode_record(stored: StoredRecord) -> Prediction:
+    record = _decode_row(stored.row)
+    for entry in decode_entries(stored.tail) if stored.tail else ():
+        record = advance(record, entry)
+    return record
+
+
+def _decode_row(row: RecordRow) -> Prediction:
     (id_, model, request_id, created_us, deadline_us, attached, status, epoch, last_sequence) = row[:9]
-    (payload, completed_us, data_removed, request, labels) = row[9:]
+    (payload, completed_us, data_removed, owner, request, labels) = row[9:15]
     outcome = decode_outcome(payload)
     return Prediction(
         id=id_,
@@ -206,10 +242,11 @@ def _decode_record(row: RecordRow) -> Prediction:
         epoch=epoch,
         last_sequence=last_sequence,
         data_removed=bool(data_removed),
+        owner=owner,
     )
 
 
-def _to_bounds(token: str, after: datetime | None, before: datetime | None) -> PageBounds:
+def _to_bounds(owner: str, token: str, after: datetime | None, before: datetime | None) -> PageBounds:
     bounds = PageBounds()
     if token:
         created_at, prediction_id = decode_token(token)
@@ -217,6 +254,7 @@ def _to_bounds(token: str, after: datetime | None, before: datetime | None) -> P
     else:
         cursor = bounds.cursor
     return PageBounds(
+        owner,
         bounds.after_us if after is None else to_us(after),
         bounds.before_us if before is None else to_us(before),
         cursor,

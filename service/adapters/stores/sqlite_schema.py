@@ -61,7 +61,16 @@ _VERSION_1 = (
     f"PRAGMA application_id = {APPLICATION_ID}",
 )
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_VERSION_1,)
+_VERSION_2 = (
+    "ALTER TABLE predictions ADD COLUMN owner TEXT NOT NULL DEFAULT ''",
+    # The labels that stay when the data goes; NULL where all do.
+    "ALTER TABLE inputs ADD COLUMN lasting_labels BLOB",
+    "DROP INDEX by_request_id",
+    "CREATE INDEX by_request_id ON predictions (owner, request_id) WHERE request_id != ''",
+    "CREATE INDEX by_owner ON predictions (owner, created_us, id) WHERE owner != ''",
+)
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_VERSION_1, _VERSION_2)
 """Statements that lead from each schema version to the next; the file's version counts them."""
 
 

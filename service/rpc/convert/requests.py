@@ -10,6 +10,7 @@ are maps, so the domain gets them in the order of their keys.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
@@ -34,11 +35,12 @@ from service.domain.request import (
     TextPrompt,
     TokenPrompt,
 )
-from service.runtime.predictions import NewPrediction
+from service.runtime.creation import NewPrediction
 
 MAX_GENERATION_BYTES = 6 * 1024 * 1024
 """A whole GenerationRequest: with its output it must still fit into one message of 8 MiB."""
 MAX_REQUEST_ID = 128
+MAX_OWNER = 128
 MAX_LABELS = 64
 MAX_LABEL_BYTES = 64 * 1024
 MIN_CANCEL_AFTER = timedelta(seconds=5)
@@ -46,6 +48,15 @@ MAX_CANCEL_AFTER = timedelta(hours=24)
 MAX_WAIT = timedelta(seconds=60)
 DEFAULT_PAGE = 100
 MAX_PAGE = 1000
+_PREDICTION_ID = re.compile(r"[a-z0-9-]{1,64}")
+
+_Owned = (
+    spb.GetPredictionRequest
+    | spb.ListPredictionsRequest
+    | spb.CancelPredictionRequest
+    | spb.StreamPredictionRequest
+)
+"""Requests made for an owner."""
 
 
 def new_prediction(
@@ -59,7 +70,11 @@ def new_prediction(
     found: list[FieldViolation] = []
     if not message.model:
         found.append(FieldViolation("model", "must be given"))
-    found += _check_request_id(message.request_id) + _check_labels(message.labels)
+    found += _check_text("request_id", message.request_id, MAX_REQUEST_ID)
+    found += _check_text("owner", message.owner, MAX_OWNER) + _check_labels(message.labels)
+    prediction_id = message.prediction_id if isinstance(message, spb.CreatePredictionRequest) else ""
+    if prediction_id and not _PREDICTION_ID.fullmatch(prediction_id):
+        found.append(FieldViolation("prediction_id", "must be 1 to 64 of a-z, 0-9 and hyphens"))
     cancel_after = None
     if message.HasField("cancel_after"):
         cancel_after = _span(message.cancel_after)
@@ -75,6 +90,8 @@ def new_prediction(
         request_id=message.request_id,
         cancel_after=cancel_after,
         labels=tuple(sorted(message.labels.items())),
+        owner=message.owner,
+        prediction_id=prediction_id,
     )
 
 
@@ -103,6 +120,13 @@ def count_input(message: mpb.CountTokensRequest) -> Prompt:
 def wait_from(message: spb.GetPredictionRequest) -> timedelta:
     """Return how long a read may wait, clamped to 0 to 60 s."""
     return min(max(_span(message.wait), timedelta(0)), MAX_WAIT)
+
+
+def owner_from(message: _Owned) -> str:
+    """Return for whom a call is made, "" for everybody. Raises InvalidRequest."""
+    if found := _check_text("owner", message.owner, MAX_OWNER):
+        raise InvalidRequest(tuple(found))
+    return message.owner
 
 
 def page_size(message: spb.ListPredictionsRequest) -> int:
@@ -158,10 +182,10 @@ def _check_generation(message: pb.GenerationRequest) -> list[FieldViolation]:
     return found
 
 
-def _check_request_id(request_id: str) -> list[FieldViolation]:
-    if len(request_id) <= MAX_REQUEST_ID and request_id.isascii() and request_id.isprintable():
+def _check_text(field: str, text: str, limit: int) -> list[FieldViolation]:
+    if len(text) <= limit and text.isascii() and text.isprintable():
         return []
-    return [FieldViolation("request_id", f"must be at most {MAX_REQUEST_ID} printable ASCII characters")]
+    return [FieldViolation(field, f"must be at most {limit} printable ASCII characters")]
 
 
 def _check_labels(labels: Mapping[str, str]) -> list[FieldViolation]:

@@ -21,8 +21,8 @@ from service.domain.request import (
     TokenPrompt,
 )
 from service.rpc.status import MAX_MESSAGE_BYTES, public_text
+from service.runtime.cursor import OutputSoFar
 from service.runtime.models import ModelState, ServedModel
-from service.runtime.predictions import OutputSoFar
 
 STATUS = {
     Status.STARTING: pb.STATUS_STARTING,
@@ -121,6 +121,7 @@ def prediction_to(
         last_sequence=record.last_sequence,
         data_removed=record.data_removed,
         epoch=record.epoch,
+        owner=record.owner,
     )
     if output is not None:
         message.output.extend(output.pieces)

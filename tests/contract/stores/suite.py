@@ -42,25 +42,6 @@ class StoreContract:
         """Return an open, empty store."""
         raise NotImplementedError
 
-    @pytest.fixture
-    def reopen(self) -> Opener:
-        """Return what opens the same store once more, with nothing but what is durable."""
-        raise NotImplementedError
-
-    @bounded
-    async def test_1_what_returned_is_there_after_reopening(self, reopen: Opener) -> None:
-        async with reopen() as store:
-            done = await finished(store, "p1", request_id="r1", labels=(("dialect", "replicate"),))
-            open_one = await started(store, "p2", deadline=NOW + HOUR)
-            log = await store.read("p1", 0, 100)
-        async with reopen() as store:
-            assert await store.find("p1") == done.record
-            assert await store.read("p1", 0, 100) == log
-            assert await store.unfinished() == (open_one.record,)
-            assert await store.append([open_one.append(output("on"))]) == (Appended.OK,)
-            prediction, accepted = new("p3", request_id="r1")
-            assert await store.create(prediction, accepted, HASH) == Created(done.record, fresh=False)
-
     @bounded
     async def test_2_create_writes_record_and_accepted_together(self, store: PredictionStore) -> None:
         prediction, accepted = new(
@@ -124,12 +105,65 @@ class StoreContract:
         assert (await store.create(*new("p3", NOW + HOUR, request_id="r"), HASH)).fresh
 
     @bounded
-    async def test_2_a_taken_id_or_a_wrong_beginning_is_a_bug(self, store: PredictionStore) -> None:
+    async def test_2_a_taken_id_is_judged_like_a_request_id(self, store: PredictionStore) -> None:
+        writer = await started(store, "p", owner="ann")
+        again = await store.create(*new("p", NOW + HOUR, owner="ann"), HASH)
+        assert again == Created(writer.record, fresh=False)
+        for owner, body in (("ann", OTHER_HASH), ("bob", HASH), ("", HASH)):
+            with pytest.raises(IdConflict):
+                await store.create(*new("p", owner=owner), body)
+        assert await store.find("p") == writer.record
+
+    @bounded
+    async def test_2_a_request_id_counts_before_the_id(self, store: PredictionStore) -> None:
+        await store.create(*new("p1", request_id="r"), HASH)
+        await store.create(*new("p2"), HASH)
+        again = await store.create(*new("p2", request_id="r"), HASH)
+        assert (again.prediction.id, again.fresh) == ("p1", False)
+
+    @bounded
+    async def test_2_a_hundred_racing_equal_ids_make_one(self, store: PredictionStore) -> None:
+        answers: list[Created] = []
+
+        async def create(number: int) -> None:
+            answers.append(await store.create(*new("p", NOW + number * SECOND), HASH))
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(100):
+                tasks.start_soon(create, number)
+        assert [answer.fresh for answer in answers].count(True) == 1
+        assert len({answer.prediction.created_at for answer in answers}) == 1
+
+    @bounded
+    async def test_2_request_ids_are_the_owners_own(self, store: PredictionStore) -> None:
+        for owner in ("ann", "bob", ""):
+            body = HASH if owner == "ann" else OTHER_HASH
+            made = await store.create(*new(f"p-{owner}", owner=owner, request_id="r"), body)
+            assert (made.fresh, made.prediction.owner) == (True, owner)
+        again = await store.create(*new("p4", owner="ann", request_id="r"), HASH)
+        assert (again.prediction.id, again.fresh) == ("p-ann", False)
+
+    @bounded
+    async def test_2_find_created_answers_as_create_and_writes_nothing(self, store: PredictionStore) -> None:
+        asked, _ = new("p1", owner="ann", request_id="r")
+        assert await store.find_created(asked, HASH) is None
+        assert await store.find("p1") is None
+        writer = await started(store, "p1", owner="ann", request_id="r")
+        for record in (asked, new("p2", owner="ann", request_id="r")[0], new("p1", owner="ann")[0]):
+            assert await store.find_created(record, HASH) == writer.record
+            with pytest.raises(IdConflict):
+                await store.find_created(record, OTHER_HASH)
+        assert await store.find_created(new("p2", owner="bob", request_id="r")[0], HASH) is None
+        assert await store.find_created(new("p2", owner="ann")[0], HASH) is None
+        with pytest.raises(IdConflict):
+            await store.find_created(new("p1", owner="bob")[0], HASH)
+
+    @bounded
+    async def test_2_a_wrong_beginning_is_a_bug(self, store: PredictionStore) -> None:
         prediction, accepted = new("p")
         await store.create(prediction, accepted, HASH)
         other, _ = new("q")
         for record, first in [
-            (prediction, accepted),
             (other, Entry(2, accepted.event)),
             (other, Entry(1, Log("x"))),
             (replace(other, last_sequence=0), accepted),
@@ -174,6 +208,7 @@ class StoreContract:
             request_id="r",
             deadline=NOW + HOUR,
             labels=(("dialect", "openai"), ("input", "{}")),
+            owner="ann",
         )
         end = Completed(NOW + SECOND, Status.FAILED, FinishReason.ERROR, Usage(1, 2, 3), "stop", "it broke")
         await store.append([writer.append(output("x"), end)])
@@ -350,6 +385,27 @@ class StoreContract:
         assert sorted(name for name in names if name.startswith("old")) == [f"old{n:02}" for n in range(20)]
 
     @bounded
+    async def test_8_list_of_one_owner_fills_its_pages(self, store: PredictionStore) -> None:
+        for number in range(30):
+            owner = ("ann", "bob", "", "ann")[number % 4]
+            await store.create(*new(f"p{number:02}", NOW + number // 5 * SECOND, owner=owner), HASH)
+        whole = (await store.list(limit=99)).predictions
+        assert len(whole) == 30
+        for owner in ("ann", "bob", "nobody"):
+            found, token, pages = [], "", []
+            while True:
+                page = await store.list(limit=4, token=token, owner=owner)
+                found += page.predictions
+                pages.append(len(page.predictions))
+                token = page.next_token
+                if not token:
+                    break
+            assert found == [record for record in whole if record.owner == owner]
+            assert set(pages[:-1]) <= {4}
+        between = await store.list(limit=9, owner="bob", created_after=NOW, created_before=NOW + 3 * SECOND)
+        assert [record.id for record in between.predictions] == ["p13", "p09", "p05"]
+
+    @bounded
     async def test_8_list_between_exclusive_bounds(self, store: PredictionStore) -> None:
         for number in range(6):
             await store.create(*new(f"p{number}", NOW + number * SECOND), HASH)
@@ -406,6 +462,19 @@ class StoreContract:
         assert len(await store.read("fresh", 0, 10)) == fresh.record.last_sequence
 
     @bounded
+    async def test_10_data_labels_go_with_the_data(self, store: PredictionStore) -> None:
+        labels = (("z", "1"), ("data.input", "secret"), ("data", "2"), ("a", "3"), ("data.", "4"))
+        writer = await finished(store, "p", labels=labels, owner="ann")
+        bare = await finished(store, "q", labels=(("data.x", "y"),))
+        assert await store.find("p") == writer.record
+        await store.expire(NOW + SECOND, NOW)
+        for _ in range(2):
+            found = await store.find("p")
+            assert found is not None and found.labels == (("z", "1"), ("data", "2"), ("a", "3"))
+            assert await store.find("q") == replace(bare.record, request=None, labels=(), data_removed=True)
+            await store.expire(NOW + 2 * SECOND, NOW)
+
+    @bounded
     async def test_10_a_whole_record_that_goes_counts_if_it_had_data(self, store: PredictionStore) -> None:
         for number in range(40):
             await finished(store, f"p{number}", NOW + number * SECOND)
@@ -421,3 +490,26 @@ class StoreContract:
         await store.expire(NOW + SECOND, NOW)
         assert await store.append([twin.append(output("x"))]) == (Appended.CLOSED,)
         assert (await store.claim("p")).data_removed
+
+
+class DurableStoreContract(StoreContract):
+    """All promises, the first one included: for stores that outlive their process."""
+
+    @pytest.fixture
+    def reopen(self) -> Opener:
+        """Return what opens the same store once more, with nothing but what is durable."""
+        raise NotImplementedError
+
+    @bounded
+    async def test_1_what_returned_is_there_after_reopening(self, reopen: Opener) -> None:
+        async with reopen() as store:
+            done = await finished(store, "p1", request_id="r1", labels=(("dialect", "replicate"),))
+            open_one = await started(store, "p2", deadline=NOW + HOUR)
+            log = await store.read("p1", 0, 100)
+        async with reopen() as store:
+            assert await store.find("p1") == done.record
+            assert await store.read("p1", 0, 100) == log
+            assert await store.unfinished() == (open_one.record,)
+            assert await store.append([open_one.append(output("on"))]) == (Appended.OK,)
+            prediction, accepted = new("p3", request_id="r1")
+            assert await store.create(prediction, accepted, HASH) == Created(done.record, fresh=False)

@@ -19,6 +19,7 @@ from anyio import wait_all_tasks_blocked
 
 from service.adapters.stores import sqlite_schema
 from service.adapters.stores.sqlite import SqliteStore
+from service.adapters.stores.sqlite_codec import Outcome, encode_labels, encode_outcome
 from service.adapters.stores.sqlite_tables import SqliteTables
 from service.adapters.stores.sqlite_thread import SqliteThread
 from service.domain.errors import StoreUnavailable
@@ -282,3 +283,26 @@ async def test_a_bug_on_the_thread_leaves_nobody_waiting(path: Path, monkeypatch
         if left.name == "sqlite-store":
             left.join()
     assert [report.exc_type for report in reported] == [KeyError]
+
+
+@bounded
+async def test_a_file_of_the_first_version_is_brought_up_to_date(
+    path: Path,
+) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        for statement in sqlite_schema.MIGRATIONS[0]:
+            connection.execute(statement)
+        connection.execute("PRAGMA user_version = 1")
+        connection.execute(
+            "INSERT INTO predictions"
+            " VALUES (1, 'old', 'm', 'r', ?, 0, NULL, 0, 'starting', 1, 1, ?, NULL, 0)",
+            (HASH, encode_outcome(Outcome(None, None, 0, 0, 0))),
+        )
+        connection.execute("INSERT INTO inputs VALUES (1, NULL, ?)", (encode_labels((("a", "b"),)),))
+        connection.commit()
+    async with SqliteStore(path) as store:
+        found = await store.find("old")
+        assert found is not None and (found.owner, found.labels) == ("", (("a", "b"),))
+        assert (await store.list(limit=1)).predictions == (found,)
+        again = await store.create(*new("new", found.created_at, request_id="r"), HASH)
+        assert (again.prediction.id, again.fresh) == ("old", False)

@@ -24,6 +24,7 @@ from tests.contract.stores.samples import HASH, NOW, OTHER_HASH, Writer, new, ou
 
 MINUTES = st.integers(min_value=0, max_value=3000)
 PICK = st.integers(min_value=0, max_value=10**6)
+OWNERS = st.sampled_from(["", "ann", "bob"])
 FLAWS = st.sampled_from(["none"] * 6 + ["old epoch", "repeat", "gap", "unknown"])
 
 
@@ -58,11 +59,16 @@ class StoreMachine(RuleBasedStateMachine):
         logs = list(self.memory._logs.values())
         return logs[number % len(logs)].record
 
-    @rule(minutes=MINUTES, request_id=st.sampled_from(["", "", "r1", "r2"]), same=st.booleans())
-    def create(self, minutes: int, request_id: str, same: bool) -> None:
+    @rule(minutes=MINUTES, request_id=st.sampled_from(["", "", "r1", "r2"]), same=st.booleans(), owner=OWNERS)
+    def create(self, minutes: int, request_id: str, same: bool, owner: str) -> None:
         self.count += 1
         at = NOW + timedelta(minutes=minutes)
-        prediction, accepted = new(f"p{self.count % 7}{self.count}", at, request_id=request_id)
+        number = self.count if same else self.count % 9  # the second may be taken
+        labels = (("data.x", "1"), ("y", "2"))[self.count % 2 :]
+        prediction, accepted = new(
+            f"p{number % 7}{number}", at, request_id=request_id, owner=owner, labels=labels
+        )
+        self.ask(lambda store: store.find_created(prediction, HASH if same else OTHER_HASH))
         self.ask(lambda store: store.create(prediction, accepted, HASH if same else OTHER_HASH))
 
     @precondition(lambda self: self.memory._logs)
@@ -88,8 +94,8 @@ class StoreMachine(RuleBasedStateMachine):
         record = self.pick(number)
         self.ask(lambda store: store.read(record.id, after, limit))
 
-    @rule(limit=st.integers(1, 4), after=st.none() | MINUTES, before=st.none() | MINUTES)
-    def list(self, limit: int, after: int | None, before: int | None) -> None:
+    @rule(limit=st.integers(1, 4), after=st.none() | MINUTES, before=st.none() | MINUTES, owner=OWNERS)
+    def list(self, limit: int, after: int | None, before: int | None, owner: str) -> None:
         created_after = None if after is None else NOW + timedelta(minutes=after)
         created_before = None if before is None else NOW + timedelta(minutes=before)
 
@@ -97,7 +103,11 @@ class StoreMachine(RuleBasedStateMachine):
             found, token = [], ""
             while True:
                 page = await store.list(
-                    limit=limit, token=token, created_after=created_after, created_before=created_before
+                    limit=limit,
+                    token=token,
+                    owner=owner,
+                    created_after=created_after,
+                    created_before=created_before,
                 )
                 found.append(page)
                 token = page.next_token

@@ -100,7 +100,7 @@ def test_times_are_utc_with_six_digits() -> None:
 def test_removed_data_leaves_nothing_of_the_caller() -> None:
     removed = record(
         Status.SUCCEEDED, generation=None, data_removed=True, completed_at=ENDED, logs="l",
-        labels=(("replicate.input", '{"prompt":null,"seed":4}'),),
+        labels=(("data.replicate.input", '{"prompt":null,"seed":4}'),),
     )  # fmt: skip
     members = rendered(removed)
     assert (members["input"], members["output"], members["logs"]) == ({}, None, "")
@@ -109,7 +109,7 @@ def test_removed_data_leaves_nothing_of_the_caller() -> None:
 
 @pytest.mark.parametrize("label", ["", "nonsense", "{", "5", "[]"])
 def test_a_spoiled_label_spoils_nothing_else(label: str) -> None:
-    assert rendered(record(Status.STARTING, labels=(("replicate.input", label),)))["input"] == {}
+    assert rendered(record(Status.STARTING, labels=(("data.replicate.input", label),)))["input"] == {}
 
 
 def test_a_prediction_of_another_api_shows_its_prompt() -> None:

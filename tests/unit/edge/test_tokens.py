@@ -23,6 +23,15 @@ def test_a_changed_token_opens_nothing(position: int, letter: str) -> None:
     assert TOKENS.find_prediction_id(changed) == (PREDICTION_ID if changed == token else None)
 
 
+@given(st.from_regex(r"[a-z0-9-]{1,64}", fullmatch=True))
+def test_a_chosen_id_has_a_token_too(prediction_id: str) -> None:
+    token = TOKENS.issue(prediction_id)
+    assert TOKENS.find_prediction_id(token) == prediction_id
+    assert ("." in token) == (len(prediction_id) != 26 or "-" in prediction_id)
+    for changed in (token + "a", token[:-1], "a" + token, token.replace(".", "")):
+        assert TOKENS.find_prediction_id(changed) in (None, prediction_id if changed == token else None)
+
+
 @given(st.text())
 def test_other_text_opens_nothing(text: str) -> None:
     assert TOKENS.find_prediction_id(text) is None

@@ -56,8 +56,8 @@ from service.rpc.convert import (
     wait_from,
 )
 from service.rpc.convert.resources import FINISH_REASON, MODEL_STATE, STATUS
+from service.runtime.cursor import OutputSoFar
 from service.runtime.models import ModelState, ServedModel
-from service.runtime.predictions import OutputSoFar
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, 891011, tzinfo=UTC)
 MIB = 1024 * 1024

@@ -4,12 +4,17 @@
 import Replicate from "replicate";
 
 const [name, baseUrl, argument] = process.argv.slice(2);
-const { model, prompt, input = { prompt }, id, url } = JSON.parse(argument);
+const { model, prompt, input = { prompt }, id, url, key, auth = "r8_conformance" } = JSON.parse(argument);
 const calls = [];
 
 async function notingFetch(target, init) {
-  const answer = await fetch(target, init);
   const headers = Object.fromEntries(new Headers(init?.headers).entries());
+  if (key && init?.method === "POST") headers["idempotency-key"] = key;
+  const lost = { method: init?.method ?? "GET", path: new URL(target).pathname, status: 0 };
+  const answer = await fetch(target, { ...init, headers }).catch((error) => {
+    calls.push(lost);
+    throw error;
+  });
   calls.push({
     method: init?.method ?? "GET",
     path: new URL(target).pathname,
@@ -22,7 +27,7 @@ async function notingFetch(target, init) {
   return answer;
 }
 
-const replicate = new Replicate({ auth: "r8_conformance", baseUrl, fetch: notingFetch });
+const replicate = new Replicate({ auth, baseUrl, fetch: notingFetch });
 
 async function collect(events) {
   const found = [];
@@ -37,10 +42,16 @@ const cases = {
   stream: () => collect(replicate.stream(model, { input })),
   cancel: () => replicate.predictions.cancel(id),
   get: () => replicate.predictions.get(id),
+  create: () => replicate.predictions.create({ model, input }),
   create_wait_120: () => replicate.predictions.create({ model, input, wait: 120 }),
   dates: async () => {
     const found = await replicate.predictions.get(id);
     return ["created_at", "started_at", "completed_at"].map((name) => new Date(found[name]).getTime());
+  },
+  paginate: async () => {
+    const pages = [];
+    for await (const page of replicate.paginate(replicate.predictions.list)) pages.push(page.map((one) => one.id));
+    return pages;
   },
   raw: async () => {
     const answer = await notingFetch(url, { headers: { Accept: "text/event-stream" } });

@@ -88,6 +88,15 @@ async def test_30_an_unknown_prediction_is_an_api_error(pair: Pair) -> None:
     assert '"title":"Prediction not found"' in report.error["message"]
 
 
+async def test_33_paginate_reads_every_prediction_once(pair: Pair) -> None:
+    ids = await pair.api.create_many(250)
+    report = await run_case("paginate", pair.edge.url)
+    assert report.error is None and all(call["status"] == 200 for call in report.calls)
+    assert [len(page) for page in report.result[:2]] == [100, 100]
+    found = [found for page in report.result for found in page]
+    assert found[:250] == ids and len(set(found)) == len(found)
+
+
 async def test_36_a_wait_above_the_limit_is_held_for_the_limit_at_most(pair: Pair) -> None:
     prompt, text = numbered(10, delay_ms=20)
     report = await run_case("create_wait_120", pair.edge.url, model=MODEL, prompt=prompt)

@@ -1,0 +1,1 @@
+"""Who may do what, and how much of it: API tokens, tenants, rates, and which web pages may ask."""
