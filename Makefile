@@ -173,6 +173,13 @@ test-exllamav2: $(EXLLAMAV2_STAMP) ## The GPU engine on the real library and the
 gpu-check: $(EXLLAMAV2_STAMP) ## The GPU engine on a CUDA machine, in under 5 minutes: kernels, caches, contract, speed (CPU: a dry run)
 	@exec $(BIN)/python -m benchmarks.gpu_check $(ARGS)
 
+.PHONY: browser
+browser: $(STAMP) ## The web pages in Chromium; pictures of them in build/screenshots
+	$(call say,browser)
+	@command -v chromium chromium-browser google-chrome >/dev/null || { \
+		echo "Chromium is missing: on Debian 'apt-get install chromium', on Ubuntu 'snap install chromium'"; exit 1; }
+	@$(PYTEST) tests/browser $(ARGS)
+
 .PHONY: test
 test: $(STAMP) $(CALLERS)/.installed ## Every test that needs no extra toolchain (npm clients too, where Node.js is there)
 	$(call say,test: unit + contract + integration + e2e + conformance)
@@ -182,7 +189,7 @@ test: $(STAMP) $(CALLERS)/.installed ## Every test that needs no extra toolchain
 static: lint type arch check-generated breaking ## Every check that runs no product code
 
 .PHONY: check
-check: static test ## Exactly what CI runs
+check: static test browser ## Exactly what CI runs
 
 # ----------------------------------------------------------------------------- generated and docs
 

@@ -28,6 +28,7 @@ from edge.http.sse_response import SseTiming
 from edge.protocol.cors import CorsPolicy
 from edge.protocol.problems import Problem
 from edge.replicate.endpoints import ENDPOINTS
+from edge.replicate.inputs import echo_input
 from edge.replicate.openapi import openapi_document
 from edge.replicate.reference_page import HEADERS as REFERENCE_HEADERS
 from edge.replicate.reference_page import reference_page
@@ -37,6 +38,8 @@ from edge.replicate.tokens import StreamTokens
 from edge.settings import Settings
 from edge.upstream.connection import Upstream
 from edge.upstream.port import UpstreamHealth
+from edge.web.assets import load_assets
+from edge.web.routes import WebOptions, WebPages
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,8 @@ def create_app(
         ),
         lifecycle,
     )
+    web = WebOptions(load_assets(), urls.base, echo_input, is_open=not settings.tokens_file)
+    pages = WebPages(upstream, web)
     probes = Probes(upstream.health, lifecycle)
     references = References(urls)
     app = _Application(
@@ -106,6 +111,7 @@ def create_app(
             Route("/openapi.json", references.openapi),
             Route("/docs", references.docs),
             *replicate.routes(),
+            *pages.routes(),
         ],
         exception_handlers={HTTPException: _http_problem},
     )

@@ -23,6 +23,8 @@ Try next, in another terminal:
 
      {python} clients/python/example.py {service} {model} 'Tell me about rivers.'
 
+Or open {base} in a browser: a playground, and a page for every prediction.
+
 Serving at {base} until Ctrl-C."""
 
 

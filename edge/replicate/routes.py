@@ -197,6 +197,7 @@ class ReplicateApi:
         """Stream a prediction's events as SSE, from the start or after `Last-Event-ID`. Detached.
 
         The token in the URL is the credential; an Authorization header is neither needed nor read.
+        `?events=all` adds the events that only readers who ask for them may get.
         """
         found = self._options.tokens.find_prediction_id(request.path_params["token"])
         if found is None:
@@ -236,11 +237,12 @@ class ReplicateApi:
         self, found: str | None, cursor: Cursor, *, created_s: int = 0, request: Request | None = None
     ) -> ASGIApp:
         source = None
+        all_events = request is not None and request.query_params.get("events") == "all"
         if found is not None and request is not None:
             source = self._upstream.predictions.open_stream(found, cursor.sequence, caller=caller_of(request))
         return SseResponse(
             source,
-            ReplicateStream(created_s, cursor),
+            ReplicateStream(created_s, cursor, all_events=all_events),
             timing=self._options.timing,
             lifecycle=self._lifecycle,
             refuse=_refuse_stream,

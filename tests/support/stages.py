@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-STAGES = ("architecture", "unit", "contract", "integration", "e2e", "conformance")
+STAGES = ("architecture", "unit", "contract", "integration", "e2e", "conformance", "browser")
 
 
 @pytest.hookimpl(trylast=True)

@@ -119,3 +119,26 @@ def test_a_stream_that_cannot_be_mended_says_so_without_done() -> None:
     (error,) = SseParser().feed(stream.render_failure(UpstreamError(Reason.UNREACHABLE)))
     assert (error.event, error.id) == ("error", last.id)
     assert "Last-Event-ID" in json.loads(error.data)["detail"]
+
+
+def test_a_resume_within_a_text_that_now_begins_with_an_empty_one() -> None:
+    head, *_ = read([accepted(), output(4, "https://y", first=3), completed(5)])
+    cursor = parse_last_event_id(head.id, CREATED_S)
+    assert (head.data, cursor) == ("h", Cursor(2, 1))
+    tail = read([output(3, ""), output(4, "https://y"), completed(5)], Cursor(2, 1), CREATED_S)
+    assert [event.data for event in tail] == ["ttps://y", "{}"]
+
+
+def test_who_asks_for_all_events_gets_start_tokens_and_logs_with_ids_to_resume_by() -> None:
+    log = [accepted(), Started(2, EPOCH, 7), output(3, "https://x"), LogLine(4, "a line"), completed(5)]
+    stream = ReplicateStream(0, START, all_events=True)
+    events = SseParser().feed(b"".join(map(stream.render, log)))
+    assert [(event.event, event.id.partition(":")[2], event.data) for event in events] == [
+        ("start", "2", '{"started_at":"2026-11-30T18:47:08.234000Z","input_token_count":7}'),
+        ("output", "2.1", "h"),
+        ("output", "3", "ttps://x"),
+        ("tokens", "3", "1"),
+        ("logs", "4", "a line"),
+        ("done", "5", "{}"),
+    ]
+    assert [event.event for event in read(log)] == ["output", "output", "done"]

@@ -1,0 +1,1 @@
+"""The web pages: a prediction's own, and the playground."""

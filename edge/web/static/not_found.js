@@ -1,0 +1,2 @@
+/* The page for an unknown id needs no script. */
+export {};
