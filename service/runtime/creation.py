@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import secrets
-from base64 import b32encode
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from service.domain.lifecycle import Prediction
 from service.domain.request import GenerationRequest
+from service.runtime.ids import new_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +52,3 @@ class NewPrediction:
             epoch=1,
             owner=self.owner,
         )
-
-
-def new_id() -> str:
-    """Return 26 lower-case base32 characters of 128 random bits."""
-    return b32encode(secrets.token_bytes(16)).decode().rstrip("=").lower()

@@ -7,7 +7,7 @@ through `_end`, where the first wins.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 
@@ -31,6 +31,7 @@ from service.ports.store import Created, Page, PredictionStore
 from service.runtime.creation import NewPrediction
 from service.runtime.cursor import PAGE, LogCursor, OutputSoFar, output_of
 from service.runtime.dispatcher import Dispatcher
+from service.runtime.following import Following
 from service.runtime.live import LivePrediction
 from service.runtime.log_writer import LogWriter
 from service.runtime.owner_shares import OwnerShares
@@ -350,6 +351,18 @@ class Predictions:
                     self._await_caller(live)
                 else:
                     self._caller_gone(live)
+
+    def follow(
+        self, prediction_id: str, after: int, watcher: Callable[[], None], *, owner: str = ""
+    ) -> Following | None:
+        """Follow a live prediction without a task (see `Following`), never attached.
+
+        Returns None for one that is not live, is another's, or has its limit of readers.
+        """
+        live = self._find_live(prediction_id, owner)
+        if live is None or live.readers >= self._settings.readers_limit:
+            return None
+        return Following(live, after, watcher)
 
     def _find_live(self, prediction_id: str, owner: str) -> LivePrediction | None:
         live = self._live.get(prediction_id)
