@@ -7,7 +7,6 @@ through `_end`, where the first wins.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -26,8 +25,6 @@ from service.domain.errors import (
 )
 from service.domain.events import Accepted, Entry, FinishReason, Status
 from service.domain.lifecycle import Ending, Prediction, advance
-from service.domain.request import GenerationRequest
-from service.domain.webhook import Webhook
 from service.domain.webhook_target import PUBLIC_TARGETS, TargetPolicy, check_webhook
 from service.ports.clock import Clock
 from service.ports.store import Created, Page, PredictionStore
@@ -37,6 +34,7 @@ from service.runtime.following import Following
 from service.runtime.ids import new_id
 from service.runtime.live import LivePrediction
 from service.runtime.log_writer import LogWriter
+from service.runtime.new_prediction import NewPrediction
 from service.runtime.output import OutputSoFar, output_of
 from service.runtime.timers import Timers
 from service.runtime.webhooks import Webhooks
@@ -56,28 +54,6 @@ class PredictionSettings:
     """How long an attached prediction without its caller waits for it to come back."""
     webhook_targets: TargetPolicy = PUBLIC_TARGETS
     """Whom webhooks may call."""
-
-
-@dataclass(frozen=True, slots=True)
-class NewPrediction:
-    """What a create asks for."""
-
-    model: str
-    request: GenerationRequest
-    attached: bool = False
-    request_id: str = ""
-    cancel_after: timedelta | None = None
-    labels: tuple[tuple[str, str], ...] = ()
-    webhook: Webhook | None = None
-    prediction_id: str = ""
-    """The id it is to have; empty for one of ours."""
-
-    def body_hash(self) -> bytes:
-        """Return a digest that two creates share only if they ask for the same."""
-        # A webhook's context is how its calls are written, not what is asked.
-        told = self.webhook and (self.webhook.url, self.webhook.events)
-        body = (self.model, self.request, self.attached, self.cancel_after, sorted(self.labels), told)
-        return hashlib.sha256(repr(body).encode("utf-8", "backslashreplace")).digest()
 
 
 class Predictions:

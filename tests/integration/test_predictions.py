@@ -20,7 +20,8 @@ from service.domain.errors import (
 )
 from service.domain.events import FinishReason, Started, Status
 from service.ports.engine import EndReason
-from service.runtime.predictions import NewPrediction, PredictionSettings
+from service.runtime.new_prediction import NewPrediction
+from service.runtime.predictions import PredictionSettings
 from tests.support.manual_host import ManualHost
 from tests.support.runtime import Runtime, end_of, new, read_all, running, text_of
 

@@ -28,8 +28,8 @@ from service.domain.webhook_delivery import Delivery
 from service.ports.engine import EngineInfo
 from service.ports.store import Created, Page
 from service.runtime.models import ModelState, ServedModel
+from service.runtime.new_prediction import NewPrediction
 from service.runtime.output import OutputSoFar
-from service.runtime.predictions import NewPrediction
 
 INFO = EngineInfo(
     engine="scripted",

@@ -17,7 +17,8 @@ from service.ports.store import PredictionStore
 from service.runtime.cursor import LogCursor
 from service.runtime.dispatcher import Dispatcher, DispatcherSettings
 from service.runtime.models import Models
-from service.runtime.predictions import NewPrediction, Predictions, PredictionSettings
+from service.runtime.new_prediction import NewPrediction
+from service.runtime.predictions import Predictions, PredictionSettings
 from service.runtime.webhooks import Webhooks
 from tests.support.manual_host import ManualHost
 

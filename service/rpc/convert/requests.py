@@ -35,7 +35,7 @@ from service.domain.request import (
     TokenPrompt,
 )
 from service.domain.webhook import MAX_CONTEXT_BYTES, Webhook, WebhookEvent
-from service.runtime.predictions import NewPrediction
+from service.runtime.new_prediction import NewPrediction
 
 MAX_GENERATION_BYTES = 6 * 1024 * 1024
 """A whole GenerationRequest: with its output it must still fit into one message of 8 MiB."""
