@@ -175,6 +175,13 @@ ENDPOINTS: Final = (
     ),
     Endpoint(
         "GET",
+        "/predictions/{prediction_id}/webhook-deliveries",
+        "predictions.webhook_deliveries",
+        "List the calls of a prediction's webhook",
+        _one(objects.WebhookCalls),
+    ),
+    Endpoint(
+        "GET",
         "/streams/{token}",
         "predictions.stream",
         "Stream a prediction's events",

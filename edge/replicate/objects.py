@@ -118,6 +118,34 @@ class WebhookSecret(_Object):
     """`whsec_` and standard base64."""
 
 
+class WebhookCall(_Object):
+    """One call of a webhook, over all its attempts."""
+
+    id: str
+    """Its `webhook-id` header."""
+
+    event: WebhookEventName
+    attempts: int
+    delivered: bool
+    given_up: bool
+    """No attempt follows."""
+
+    last_status: int | None
+    """HTTP status of the last attempt; null if there was no answer."""
+
+    last_error: str | None
+    created_at: Moment
+    attempted_at: Moment | None
+    next_at: Moment | None
+
+
+class WebhookCalls(_Object):
+    """The calls of one prediction's webhook."""
+
+    deliveries: list[WebhookCall]
+    """Newest first."""
+
+
 class StreamEvent(_Object):
     """One event of a stream."""
 

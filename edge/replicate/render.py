@@ -9,10 +9,11 @@ import orjson
 from pydantic import JsonValue
 
 from edge.protocol.public_url import PublicBase
+from edge.protocol.timestamps import format_timestamp
 from edge.replicate.inputs import input_texts
 from edge.replicate.tokens import StreamTokens
 from edge.upstream.events import Status
-from edge.upstream.records import PredictionRecord, Webhook
+from edge.upstream.records import PredictionRecord, Webhook, WebhookDelivery
 from protos.replicate_object import PredictionFacts, encode, prediction_object
 
 
@@ -97,3 +98,26 @@ def _context(prediction_id: str, webhook: Webhook | None, links: Links) -> dict[
         if webhook.events:
             context["webhook_events_filter"] = [event.value for event in webhook.events]
     return context
+
+
+def render_deliveries(calls: tuple[WebhookDelivery, ...]) -> bytes:
+    """Return the calls of a prediction's webhook."""
+    return orjson.dumps(
+        {
+            "deliveries": [
+                {
+                    "id": call.id,
+                    "event": call.event.value,
+                    "attempts": call.attempts,
+                    "delivered": call.delivered,
+                    "given_up": call.given_up,
+                    "last_status": call.last_status or None,
+                    "last_error": call.last_error or None,
+                    "created_at": format_timestamp(call.created_at),
+                    "attempted_at": format_timestamp(call.attempted_at) if call.attempted_at else None,
+                    "next_at": format_timestamp(call.next_at) if call.next_at else None,
+                }
+                for call in calls
+            ]
+        }
+    )

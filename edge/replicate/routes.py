@@ -30,7 +30,13 @@ from edge.replicate.endpoints import ENDPOINTS
 from edge.replicate.errors import upstream_response
 from edge.replicate.inputs import input_label, to_generation
 from edge.replicate.listing import PAGE_SIZE, invalid_cursor, read_list_query, render_page
-from edge.replicate.render import Links, render_created, render_prediction, webhook_context
+from edge.replicate.render import (
+    Links,
+    render_created,
+    render_deliveries,
+    render_prediction,
+    webhook_context,
+)
 from edge.replicate.requests import (
     PublicUrls,
     cancel_after,
@@ -100,6 +106,7 @@ class ReplicateApi:
             "predictions.stream": self.stream,
             "models.predictions.create": self.create,
             "deployments.predictions.create": self.create_on_deployment,
+            "predictions.webhook_deliveries": self.webhook_deliveries,
             "webhooks.default.secret.get": self.webhook_secret,
             **self._catalog.handlers(),
         }
@@ -187,6 +194,13 @@ class ReplicateApi:
         """Cancel a prediction and return it; one that has ended is returned unchanged. Detached."""
         record = await self._upstream.predictions.cancel(prediction_id(request), caller=caller_of(request))
         return _json(render_prediction(record, self._links(request)), 200, _NO_STORE)
+
+    async def webhook_deliveries(self, request: Request) -> Response:
+        """List the calls of a prediction's webhook. Detached."""
+        found, caller = prediction_id(request), caller_of(request)
+        await self._upstream.predictions.get(found, caller=caller, omit_data=True)  # 404 if it is not theirs
+        calls = await self._upstream.webhooks.deliveries(found, caller=caller)
+        return _json(render_deliveries(calls), 200, _NO_STORE)
 
     async def webhook_secret(self, request: Request) -> Response:
         """Return the secret that webhooks are verified with. Detached."""

@@ -317,3 +317,20 @@ async def test_a_secret_that_others_can_read_stops_the_start(tmp_path: Path) -> 
     with anyio.fail_after(20):
         assert await service.wait() == 1
     assert "chmod it to 600" in service.log and "whsec_" not in service.log
+
+
+async def test_the_calls_of_a_prediction_are_listed_for_its_page(pair: Pair) -> None:
+    async with receiving() as receiver:
+        made = await create(pair, script(pieces=["a"]), webhook=receiver.url)
+        await receiver.until_event("completed")
+        with anyio.fail_after(20):
+            while True:
+                answer = await pair.http.get(made["urls"]["get"] + "/webhook-deliveries")
+                last = answer.json()["deliveries"][0]
+                if last["delivered"]:
+                    break
+                await anyio.sleep(0.02)  # when the service has noted it gives no event
+    assert (last["event"], last["attempts"], last["last_status"]) == ("completed", 1, 204)
+    assert last["attempted_at"] >= last["created_at"] and last["next_at"] is None
+    unknown = await pair.http.get(f"{pair.edge.url}/v1/predictions/nope/webhook-deliveries")
+    assert unknown.status_code == 404
