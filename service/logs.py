@@ -37,6 +37,7 @@ FIELDS: dict[str, str] = {
     "duration_ms": "how long it took",
     "address": "where the service listens",
     "engine": "the engine's kind",
+    "attention": "the attention kernels an engine uses",
     "cause": "why an engine went down",
     "final": "whether it is not started again",
     "pid": "a process",

@@ -35,6 +35,8 @@ class EngineInfo:
     """Names of `Capability` values; a request that needs another is refused by name."""
     weights_sha256: str = ""
     """The served file's digest, empty where there is no single file."""
+    attention: str = ""
+    """Which attention kernels are in use, where an engine has a choice."""
 
 
 class Capability(Enum):

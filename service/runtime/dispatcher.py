@@ -326,7 +326,8 @@ class Dispatcher:
 
     def _up(self, info: EngineInfo) -> None:
         self.readiness.up(info)
-        log.info("engine_ready", model=self.model, engine=info.engine, slots=info.slots)
+        attention = {"attention": info.attention} if info.attention else {}
+        log.info("engine_ready", model=self.model, engine=info.engine, slots=info.slots, **attention)
 
     def _down(self, event: EngineDown) -> None:
         cause, _, last_words = event.cause.partition("; it last said: ")

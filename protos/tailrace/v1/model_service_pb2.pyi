@@ -91,6 +91,7 @@ class Model(_message.Message):
     CAPABILITIES_FIELD_NUMBER: _builtins.int
     LOAD_FIELD_NUMBER: _builtins.int
     WEIGHTS_SHA256_FIELD_NUMBER: _builtins.int
+    ATTENTION_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """`owner/name`."""
     state: Global___ModelState.ValueType
@@ -103,6 +104,8 @@ class Model(_message.Message):
     """Whether `chat` input can be rendered."""
     weights_sha256: _builtins.str
     """SHA-256 of the weights in hexadecimal, where they are one file."""
+    attention: _builtins.str
+    """Which attention kernels the engine uses, where it has a choice, e.g. `flash_attn` or `torch`."""
     @_builtins.property
     def capabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Request fields that not every engine has and this one does, by their paths in
@@ -123,10 +126,11 @@ class Model(_message.Message):
         capabilities: _abc.Iterable[_builtins.str] | None = ...,
         load: Global___Load | None = ...,
         weights_sha256: _builtins.str = ...,
+        attention: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["load", b"load"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "chat_template", b"chat_template", "context_tokens", b"context_tokens", "engine", b"engine", "load", b"load", "name", b"name", "state", b"state", "vocabulary_size", b"vocabulary_size", "weights_sha256", b"weights_sha256"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attention", b"attention", "capabilities", b"capabilities", "chat_template", b"chat_template", "context_tokens", b"context_tokens", "engine", b"engine", "load", b"load", "name", b"name", "state", b"state", "vocabulary_size", b"vocabulary_size", "weights_sha256", b"weights_sha256"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

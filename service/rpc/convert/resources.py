@@ -205,4 +205,5 @@ def model_to(model: ServedModel) -> mpb.Model:
         message.capabilities.extend(sorted(info.capabilities))
         message.load.slots = info.slots
         message.weights_sha256 = info.weights_sha256
+        message.attention = info.attention
     return message

@@ -93,6 +93,7 @@ class ExLlamaV2Engine:
             chat_template=self._prompting.has_template,
             eos_token_ids=tuple(sorted(eos)),
             capabilities=frozenset(capability.value for capability in Capability),
+            attention=loaded.attention,
         )
 
     def prepare(self, prompt: Prompt, continuation: str = "") -> tuple[int, ...]:
