@@ -30,11 +30,20 @@ async def opened(predictions: Predictions, prediction_id: str, owner: str) -> No
         pass
 
 
+async def followed(predictions: Predictions, prediction_id: str, owner: str) -> None:
+    found = predictions.follow(prediction_id, 0, lambda: None, owner=owner)
+    if found is None:  # as the edge then does
+        await opened(predictions, prediction_id, owner)
+    else:
+        found.leave()
+
+
 READS: dict[str, Callable[[Predictions, str, str], Awaitable[object]]] = {
     "get": lambda p, i, owner: p.get(i, owner=owner),
     "wait": lambda p, i, owner: p.get(i, timedelta(seconds=9), owner=owner),
     "read_output": lambda p, i, owner: p.read_output(i, owner=owner),
     "open_log": opened,
+    "follow": followed,
     "cancel": lambda p, i, owner: p.cancel(i, owner=owner),
 }
 
