@@ -361,7 +361,7 @@ class Predictions:
     ) -> Following | None:
         """Follow a live prediction without a task (see `Following`), never attached.
 
-        Returns None for one that is not live, or has its limit of readers.
+        Returns None for one that is not live, is another's, or has its limit of readers.
         """
         live = self._find_live(prediction_id, owner)
         if live is None or live.readers >= self._settings.readers_limit:

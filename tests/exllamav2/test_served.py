@@ -61,7 +61,7 @@ async def test_streams_constraints_and_kills_through_the_service(
 ) -> None:
     async with served(tmp_path, model_folder, monkeypatch) as (service, stubs):
         shown = await stubs.models.GetModel(models.GetModelRequest(name=MODEL))
-        assert shown.attention == "torch"
+        assert "stand-in" in shown.attention
         assert shown.engine == "exllamav2" and shown.context_tokens == 1024 and shown.chat_template
         whole = {seed: await text_of(stubs, ask(seed, temperature=0)) for seed in (1, 2)}
         assert all(len(text) > 100 for text in whole.values())

@@ -105,7 +105,7 @@ class Model(_message.Message):
     weights_sha256: _builtins.str
     """SHA-256 of the weights in hexadecimal, where they are one file."""
     attention: _builtins.str
-    """Which attention kernels the engine uses, where it has a choice, e.g. `flash_attn` or `torch`."""
+    """Which attention kernels the engine uses, where it has a choice, for people."""
     @_builtins.property
     def capabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Request fields that not every engine has and this one does, by their paths in
