@@ -3,7 +3,8 @@
 A factory: nothing exists before it is called, and two applications in one process share nothing.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import timedelta
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -18,6 +19,7 @@ from edge.http.lifecycle import Lifecycle
 from edge.http.middleware import Logger, RequestBoundary
 from edge.http.problem_responses import problem_response
 from edge.http.sse_response import SseTiming
+from edge.openai.routes import OpenAiApi, OpenAiOptions
 from edge.protocol.problems import Problem
 from edge.replicate.requests import PublicUrls
 from edge.replicate.routes import ReplicateApi, ReplicateOptions
@@ -51,26 +53,33 @@ def create_app(
     settings: Settings, upstream: Upstream, lifecycle: Lifecycle, secret: bytes, log: Logger
 ) -> ASGIApp:
     """Return the application that serves `upstream`."""
+    body = BodyLimits(settings.body_max_bytes, settings.body_deadline)
+    timing = SseTiming(
+        keepalive=settings.keepalive,
+        send_deadline=settings.send_deadline,
+        hold_after_end=settings.hold_after_done,
+        closing_spread=settings.drain_spread,
+    )
     replicate = ReplicateApi(
         upstream,
         ReplicateOptions(
             tokens=StreamTokens(secret),
             urls=PublicUrls(settings.public_base(), settings.proxies()),
-            body=BodyLimits(settings.body_max_bytes, settings.body_deadline),
-            timing=SseTiming(
-                keepalive=settings.keepalive,
-                send_deadline=settings.send_deadline,
-                hold_after_end=settings.hold_after_done,
-                closing_spread=settings.drain_spread,
-            ),
+            body=body,
+            timing=timing,
         ),
         lifecycle,
     )
+    # No reader can resume these, so at shutdown they may go on while there is time.
+    grace = max(timedelta(0), settings.drain_deadline - settings.drain_spread - timedelta(seconds=1))
+    attached = replace(timing, hold_after_end=timedelta(0), closing_grace=grace)
+    openai = OpenAiApi(upstream, OpenAiOptions(body, attached, settings.default_max_tokens), lifecycle)
     probes = Probes(upstream.health, lifecycle)
     app = _Application(
         routes=[
             Route("/healthz", probes.healthz),
             Route("/readyz", probes.readyz),
+            *openai.routes(),
             *replicate.routes(),
         ],
         exception_handlers={HTTPException: _http_problem},

@@ -19,7 +19,7 @@ from edge.http.body import BodyLimits, read_json
 from edge.http.lifecycle import Lifecycle
 from edge.http.middleware import caller_of
 from edge.http.problem_responses import problem_response
-from edge.http.sse_response import SseResponse, SseTiming
+from edge.http.sse_response import FirstBytes, SseResponse, SseTiming
 from edge.protocol import sse
 from edge.protocol.event_ids import Cursor, parse_last_event_id
 from edge.protocol.prefer import hold, parse_prefer
@@ -184,7 +184,7 @@ class ReplicateApi:
             lifecycle=self._lifecycle,
             refuse=_refuse_stream,
             headers=STREAM_HEADERS,
-            await_first=cursor.sequence == 0,
+            first_bytes=FirstBytes.AT_ONCE if cursor.sequence else FirstBytes.FIRST_EVENT,
         )
 
     async def _held(

@@ -10,11 +10,12 @@ not sent: one of the official clients ends a stream on them.
 """
 
 import json
+from datetime import timedelta
 from typing import Final, assert_never
 
 from edge.protocol.chunks import split_piece
 from edge.protocol.event_ids import Cursor, format_id
-from edge.protocol.sse import TIMEOUT_408, encode_event
+from edge.protocol.sse import TIMEOUT_408, encode_event, encode_retry
 from edge.upstream.errors import UpstreamError
 from edge.upstream.events import Accepted, Completed, LogLine, OutputText, PredictionEvent, Started, Status
 
@@ -26,7 +27,7 @@ _GO_ON: Final = "The prediction may still be running: read on with Last-Event-ID
 class ReplicateStream:
     """Renders one stream, from a cursor on. An `SseRendering`."""
 
-    __slots__ = ("_created_s", "_part", "_sequence", "_skip")
+    __slots__ = ("_created_s", "_part", "_sequence", "_skip", "ended")
 
     def __init__(self, created_s: int, cursor: Cursor) -> None:
         """`created_s`: the prediction's creation in Unix seconds; 0 when `Accepted` will tell it."""
@@ -34,6 +35,7 @@ class ReplicateStream:
         self._sequence = cursor.sequence
         self._part = cursor.part
         self._skip = cursor.part
+        self.ended = False
 
     def render(self, event: PredictionEvent) -> bytes:
         """Return the frames of `event`."""
@@ -41,6 +43,7 @@ class ReplicateStream:
             case OutputText():
                 return self._output(event)
             case Completed():
+                self.ended = True
                 return self._completed(event)
             case Accepted():
                 self._created_s = int(event.time.timestamp())
@@ -56,6 +59,10 @@ class ReplicateStream:
         """Return an `error` that does not end the prediction, and so no `done`."""
         position = format_id(self._created_s, self._sequence, self._part)
         return encode_event("error", position, _detail(f"{error.message} {_GO_ON}"))
+
+    def render_leaving(self, pause: timedelta) -> bytes:
+        """Return when to come back."""
+        return encode_retry(pause)
 
     def last_words(self) -> bytes:
         """Return what Replicate says to a reader that stays after the end."""

@@ -1,13 +1,17 @@
 """Owns predictions over gRPC: the implementation of `UpstreamPredictions`."""
 
 import uuid
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 
 import grpc
 
 from edge.upstream import convert
+from edge.upstream.attached import predict_attached
 from edge.upstream.calls import CallPolicy, call
 from edge.upstream.metadata import Caller
+from edge.upstream.port import ChoiceStream
 from edge.upstream.records import NewPrediction, PredictionPage, PredictionRecord
 from edge.upstream.stream import RpcEventStream
 from protos.tailrace.v1 import prediction_service_pb2, prediction_service_pb2_grpc
@@ -26,6 +30,12 @@ class RpcPredictions:
         return convert.record_from_proto(
             await call(self._stub.CreatePrediction, request, self._policy, caller=caller)
         )
+
+    def predict(
+        self, news: Sequence[NewPrediction], *, caller: Caller
+    ) -> AbstractAsyncContextManager[ChoiceStream]:
+        """Create attached predictions and stream them."""
+        return predict_attached(self._stub, news, self._policy, caller)
 
     async def get(
         self,

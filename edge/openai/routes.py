@@ -1,0 +1,117 @@
+"""Owns the routes of OpenAI's API, at `/v1` and under `/openai/v1`.
+
+Disconnect policy of all of them: attached. The caller's going away cancels what it asked for, streaming
+or not, while queued, in prefill and in decode alike.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp
+
+from edge.http.attached import AttachedAnswers
+from edge.http.body import BodyLimits, read_json
+from edge.http.lifecycle import Lifecycle
+from edge.http.middleware import caller_of
+from edge.http.problem_responses import ProblemError
+from edge.http.sse_response import SseTiming
+from edge.http.wire_json import encode_json
+from edge.openai import chat_schema
+from edge.openai.chat import ChatStream, chat_body
+from edge.openai.chat_schema import chat_generations, read_chat
+from edge.openai.errors import RequestRefused, problem_shape, refusal, upstream_response
+from edge.upstream.answers import served_model
+from edge.upstream.connection import Upstream
+from edge.upstream.errors import UpstreamError
+from edge.upstream.records import Generation, ModelRecord, NewPrediction
+
+Endpoint = Callable[[Request], Awaitable[ASGIApp]]
+
+API_LABEL: Final = "api"
+"""Label that names the endpoint a prediction came through."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenAiOptions:
+    """What the routes need beside the service."""
+
+    body: BodyLimits
+    timing: SseTiming
+    default_max_tokens: int
+    """Of a chat or response that names no limit."""
+
+
+class OpenAiApi:
+    """The endpoints over one service."""
+
+    def __init__(self, upstream: Upstream, options: OpenAiOptions, lifecycle: Lifecycle) -> None:
+        self._upstream = upstream
+        self._options = options
+        self._answers = AttachedAnswers(upstream.predictions, options.timing, lifecycle)
+
+    def routes(self) -> list[BaseRoute]:
+        """Return all routes."""
+        table: tuple[tuple[str, Endpoint, Mapping[str, str]], ...] = (
+            ("/chat/completions", self.chat, chat_schema.NAMES),
+        )
+        return [
+            Route(prefix + path, _answering(endpoint, names), methods=["POST"])
+            for prefix in ("/v1", "/openai/v1")
+            for path, endpoint, names in table
+        ]
+
+    async def chat(self, request: Request) -> ASGIApp:
+        """Answer a conversation. Attached."""
+        body = read_chat(await read_json(request, self._options.body))
+        model = await self._model(request, body.model)
+        news = _news(
+            model,
+            "openai.chat",
+            chat_generations(
+                body, chat_template=model.chat_template, default_tokens=self._options.default_max_tokens
+            ),
+        )
+        logprobs = bool(body.logprobs)
+        if body.stream:
+            stream = ChatStream(model, body.choices, include_usage=body.include_usage, logprobs=logprobs)
+            return self._answers.stream(request, news, stream, _refuse(chat_schema.NAMES))
+        whole = await self._answers.whole(request, news)
+        return _json(chat_body(whole.accepted, whole.answers, model, logprobs=logprobs), whole.headers)
+
+    async def _model(self, request: Request, name: str) -> ModelRecord:
+        return await served_model(name, self._upstream.models, caller_of(request))
+
+
+def _news(model: ModelRecord, api: str, generations: Sequence[Generation]) -> list[NewPrediction]:
+    labels = ((API_LABEL, api),)
+    return [NewPrediction(model.name, generation, labels=labels) for generation in generations]
+
+
+def _refuse(names: Mapping[str, str]) -> Callable[[UpstreamError], ASGIApp]:
+    return lambda error: upstream_response(error, names)
+
+
+def _answering(endpoint: Endpoint, names: Mapping[str, str]) -> Endpoint:
+    """Return `endpoint` with the errors of this API turned into its answers."""
+
+    async def answer(request: Request) -> ASGIApp:
+        try:
+            return await endpoint(request)
+        except RequestRefused as error:
+            return refusal(error)
+        except ProblemError as error:
+            return problem_shape(error.problem, error.headers)
+        except UpstreamError as error:
+            return upstream_response(error, names)
+
+    return answer
+
+
+def _json(body: object, headers: Mapping[str, str]) -> Response:
+    return Response(
+        encode_json(body), 200, {"cache-control": "no-store", **headers}, media_type="application/json"
+    )
