@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from edge.anthropic.routes import AnthropicApi, AnthropicOptions
 from edge.http.body import BodyLimits
 from edge.http.lifecycle import Lifecycle
 from edge.http.middleware import Logger, RequestBoundary
@@ -74,12 +75,14 @@ def create_app(
     grace = max(timedelta(0), settings.drain_deadline - settings.drain_spread - timedelta(seconds=1))
     attached = replace(timing, hold_after_end=timedelta(0), closing_grace=grace)
     openai = OpenAiApi(upstream, OpenAiOptions(body, attached, settings.default_max_tokens), lifecycle)
+    anthropic = AnthropicApi(upstream, AnthropicOptions(body, attached), lifecycle)
     probes = Probes(upstream.health, lifecycle)
     app = _Application(
         routes=[
             Route("/healthz", probes.healthz),
             Route("/readyz", probes.readyz),
             *openai.routes(),
+            *anthropic.routes(),
             *replicate.routes(),
         ],
         exception_handlers={HTTPException: _http_problem},

@@ -1,6 +1,5 @@
 """Owns errors in OpenAI's shape: `{"error": {message, type, param, code}}`, as answers and in streams."""
 
-import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -10,6 +9,7 @@ from edge.http.problem_responses import retry_headers
 from edge.http.wire_json import encode_json
 from edge.protocol.problems import Problem
 from edge.upstream.errors import Reason, UpstreamError
+from edge.upstream.field_names import renamed
 
 INVALID: Final = "invalid_request_error"
 RATE_LIMIT: Final = "rate_limit_error"
@@ -48,8 +48,6 @@ _BY_STATUS: Final = {
     403: ("permission_error", "forbidden"),
     429: (RATE_LIMIT, "rate_limit_exceeded"),
 }
-_GROUP: Final = re.compile(r"^(?:generation\.|sampling\.|stopping\.|chat\.)+")
-_INDEX: Final = re.compile(r"\[(\d+)\]")
 
 
 class RequestRefused(Exception):
@@ -73,17 +71,10 @@ def upstream_body(error: UpstreamError, names: Mapping[str, str] | None = None) 
     kind, code = KINDS[error.reason]
     if error.violations:
         first = error.violations[0]
-        param = param_of(first.field, names or {})
+        param = renamed(first.field, names or {}, index=".[{}]")
         return error_body(f"Invalid '{param}': {first.description}.", kind, code, param)
     param = "model" if error.reason is Reason.MODEL_NOT_FOUND else None
     return error_body(error.message, kind, code, param)
-
-
-def param_of(field: str, names: Mapping[str, str]) -> str:
-    """Return the name that a field of the service's request has in this API."""
-    path = _GROUP.sub("", field)
-    leaf = re.split(r"[.\[]", path, maxsplit=1)[0]
-    return _INDEX.sub(r".[\1]", names.get(leaf, leaf) + path[len(leaf) :])
 
 
 def refusal(error: RequestRefused) -> Response:
