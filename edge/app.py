@@ -20,7 +20,9 @@ from edge.http.lifecycle import Lifecycle
 from edge.http.middleware import Logger, RequestBoundary
 from edge.http.problem_responses import problem_response
 from edge.http.sse_response import SseTiming
+from edge.model_list import ModelList
 from edge.openai.routes import OpenAiApi, OpenAiOptions
+from edge.problem_shapes import shaped
 from edge.protocol.problems import Problem
 from edge.replicate.requests import PublicUrls
 from edge.replicate.routes import ReplicateApi, ReplicateOptions
@@ -81,6 +83,7 @@ def create_app(
         routes=[
             Route("/healthz", probes.healthz),
             Route("/readyz", probes.readyz),
+            *ModelList(upstream.models).routes(),
             *openai.routes(),
             *anthropic.routes(),
             *replicate.routes(),
@@ -88,7 +91,7 @@ def create_app(
         exception_handlers={HTTPException: _http_problem},
     )
     app.router.redirect_slashes = False
-    return RequestBoundary(app, log)
+    return RequestBoundary(app, log, shaped)
 
 
 class _Application(Starlette):
@@ -105,8 +108,9 @@ async def _http_problem(request: Request, error: Exception) -> Response:
     if error.status_code == 405 and request.method == "OPTIONS":
         return Response(None, 204, {"allow": f"{(error.headers or {}).get('Allow', '')}, OPTIONS"})
     if error.status_code == 404:
-        return problem_response(Problem("Not found", 404, "There is nothing at this path."))
+        return shaped(request.scope, Problem("Not found", 404, "There is nothing at this path."), {})
     if error.status_code == 405:
         problem = Problem("Method not allowed", 405, "This path has no such method.")
-        return problem_response(problem, error.headers)
-    return problem_response(Problem("Request refused", error.status_code, error.detail), error.headers)
+        return shaped(request.scope, problem, error.headers or {})
+    problem = Problem("Request refused", error.status_code, error.detail)
+    return shaped(request.scope, problem, error.headers or {})

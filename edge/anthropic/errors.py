@@ -82,25 +82,29 @@ def upstream_body(error: UpstreamError) -> dict[str, object]:
     return error_body(KINDS[error.reason][1], message)
 
 
-def upstream_response(error: UpstreamError) -> Response:
-    """Return the whole answer to an upstream error."""
+def upstream_response(error: UpstreamError, request_id: str = "") -> Response:
+    """Return the whole answer to an upstream error; a prediction's own id goes before the request's."""
     status = KINDS[error.reason][0]
     headers = retry_headers(retryable=error.outcome.retryable, status=status, retry_after=error.retry_after)
-    return _response(upstream_body(error), status, headers)
+    if error.prediction_id:
+        request_id = headers["x-request-id"] = error.prediction_id
+    return _response(upstream_body(error), status, headers, request_id)
 
 
-def refusal(error: RequestRefused) -> Response:
+def refusal(error: RequestRefused, request_id: str = "") -> Response:
     """Return the answer to a request that cannot be taken."""
-    return _response(error_body(INVALID, str(error)), 400, {})
+    return _response(error_body(INVALID, str(error)), 400, {}, request_id)
 
 
-def problem_shape(problem: Problem, headers: Mapping[str, str]) -> Response:
+def problem_shape(problem: Problem, headers: Mapping[str, str], request_id: str = "") -> Response:
     """Return the answer to a problem that was found before the request reached this API."""
     kind = _BY_STATUS.get(problem.status, "api_error" if problem.status >= 500 else INVALID)
-    return _response(error_body(kind, problem.detail), problem.status, headers)
+    return _response(error_body(kind, problem.detail), problem.status, headers, request_id)
 
 
-def _response(body: object, status: int, headers: Mapping[str, str]) -> Response:
-    return Response(
-        encode_json(body), status, {"cache-control": "no-store", **headers}, media_type="application/json"
-    )
+def _response(body: dict[str, object], status: int, headers: Mapping[str, str], request_id: str) -> Response:
+    told = {"cache-control": "no-store", **headers}
+    if request_id:
+        told["request-id"] = request_id
+        body["request_id"] = request_id
+    return Response(encode_json(body), status, told, media_type="application/json")

@@ -6,6 +6,7 @@ or not, while queued, in prefill and in decode alike.
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -68,7 +69,8 @@ class AnthropicApi:
         news = [NewPrediction(model.name, generation, labels=LABELS)]
         if body.stream:
             rendering = MessageStream(model.name, body.max_tokens)
-            return self._answers.stream(request, news, rendering, upstream_response, PING)
+            refuse = partial(upstream_response, request_id=caller_of(request).request_id)
+            return self._answers.stream(request, news, rendering, refuse, PING)
         whole = await self._answers.whole(request, news)
         message = whole_body(whole.accepted[0], whole.answers[0], model.name, body.max_tokens)
         return _json(message, whole.headers)
@@ -89,14 +91,15 @@ def _answering(endpoint: Endpoint) -> Endpoint:
     """Return `endpoint` with the errors of this API turned into its answers."""
 
     async def answer(request: Request) -> ASGIApp:
+        request_id = caller_of(request).request_id
         try:
             return await endpoint(request)
         except RequestRefused as error:
-            return refusal(error)
+            return refusal(error, request_id)
         except ProblemError as error:
-            return problem_shape(error.problem, error.headers)
+            return problem_shape(error.problem, error.headers, request_id)
         except UpstreamError as error:
-            return upstream_response(error)
+            return upstream_response(error, request_id)
 
     return answer
 

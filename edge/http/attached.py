@@ -60,7 +60,11 @@ class AttachedAnswers:
         async def source() -> AsyncGenerator[ChoiceStream, None]:
             async with self._predictions.predict(news, caller=caller_of(request)) as stream:
                 names.extend(_names(stream.accepted[0]))
-                yield stream
+                try:
+                    yield stream
+                except UpstreamError as error:
+                    error.prediction_id = stream.accepted[0].prediction_id
+                    raise
 
         return SseResponse(
             source(),
@@ -108,6 +112,7 @@ class AttachedAnswers:
                         for choice in await stream.receive():
                             answers[choice.index].take(choice.event)
             except UpstreamError as error:
+                error.prediction_id = accepted[0].prediction_id if accepted else ""
                 failure = error
             group.cancel_scope.cancel()
         if failure is not None:

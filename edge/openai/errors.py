@@ -88,6 +88,8 @@ def upstream_response(error: UpstreamError, names: Mapping[str, str] | None = No
     headers = retry_headers(
         retryable=outcome.retryable, status=outcome.http_status, retry_after=error.retry_after
     )
+    if error.prediction_id:
+        headers["x-request-id"] = error.prediction_id
     return _response(upstream_body(error, names), outcome.http_status, headers)
 
 

@@ -20,10 +20,14 @@ from edge.http.middleware import caller_of
 from edge.http.problem_responses import ProblemError
 from edge.http.sse_response import SseTiming
 from edge.http.wire_json import encode_json
-from edge.openai import chat_schema
+from edge.openai import chat_schema, completions_schema, generate, responses_schema
 from edge.openai.chat import ChatStream, chat_body
 from edge.openai.chat_schema import chat_generations, read_chat
+from edge.openai.completions import CompletionStream, completion_body
+from edge.openai.completions_schema import completion_generations, read_completion
 from edge.openai.errors import RequestRefused, problem_shape, refusal, upstream_response
+from edge.openai.responses import ResponseStream, response_body
+from edge.openai.responses_schema import read_response, response_generation
 from edge.upstream.answers import served_model
 from edge.upstream.connection import Upstream
 from edge.upstream.errors import UpstreamError
@@ -57,11 +61,16 @@ class OpenAiApi:
         """Return all routes."""
         table: tuple[tuple[str, Endpoint, Mapping[str, str]], ...] = (
             ("/chat/completions", self.chat, chat_schema.NAMES),
+            ("/completions", self.completions, completions_schema.NAMES),
+            ("/responses", self.responses, responses_schema.NAMES),
         )
         return [
-            Route(prefix + path, _answering(endpoint, names), methods=["POST"])
-            for prefix in ("/v1", "/openai/v1")
-            for path, endpoint, names in table
+            Route("/generate", _answering(self.generate, generate.NAMES), methods=["POST"]),
+            *(
+                Route(prefix + path, _answering(endpoint, names), methods=["POST"])
+                for prefix in ("/v1", "/openai/v1")
+                for path, endpoint, names in table
+            ),
         ]
 
     async def chat(self, request: Request) -> ASGIApp:
@@ -81,6 +90,47 @@ class OpenAiApi:
             return self._answers.stream(request, news, stream, _refuse(chat_schema.NAMES))
         whole = await self._answers.whole(request, news)
         return _json(chat_body(whole.accepted, whole.answers, model, logprobs=logprobs), whole.headers)
+
+    async def completions(self, request: Request) -> ASGIApp:
+        """Continue prompts. Attached."""
+        body = read_completion(await read_json(request, self._options.body))
+        model = await self._model(request, body.model)
+        news = _news(model, "openai.completions", completion_generations(body))
+        if body.stream:
+            refuse = _refuse(completions_schema.NAMES)
+            return self._answers.stream(request, news, CompletionStream(model, body), refuse)
+        whole = await self._answers.whole(request, news)
+        return _json(completion_body(whole.accepted, whole.answers, model, body), whole.headers)
+
+    async def responses(self, request: Request) -> ASGIApp:
+        """Answer an input by one message. Attached."""
+        body = read_response(await read_json(request, self._options.body))
+        model = await self._model(request, body.model)
+        generation = response_generation(
+            body, chat_template=model.chat_template, default_tokens=self._options.default_max_tokens
+        )
+        news = _news(model, "openai.responses", (generation,))
+        if body.stream:
+            refuse = _refuse(responses_schema.NAMES)
+            return self._answers.stream(request, news, ResponseStream(model.name, body), refuse)
+        whole = await self._answers.whole(request, news)
+        return _json(response_body(whole.accepted[0], whole.answers[0], model.name, body), whole.headers)
+
+    async def generate(self, request: Request) -> ASGIApp:
+        """Stream the tokens after a prompt. Attached."""
+        body = generate.read_generate(await read_json(request, self._options.body))
+        name = body.model
+        if name is None:
+            served = await self._upstream.models.list(caller=caller_of(request))
+            if len(served) != 1:
+                raise RequestRefused("'model' is needed where several are served.", "model")
+            name = served[0].name
+        model = await self._model(request, name)
+        generation = generate.generation_of(
+            body, chat_template=model.chat_template, default_tokens=self._options.default_max_tokens
+        )
+        news = _news(model, "generate", (generation,))
+        return self._answers.stream(request, news, generate.TokenStream(), _refuse(generate.NAMES))
 
     async def _model(self, request: Request, name: str) -> ModelRecord:
         return await served_model(name, self._upstream.models, caller_of(request))

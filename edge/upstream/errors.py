@@ -121,6 +121,8 @@ class UpstreamError(Exception):
         self.reason = reason
         self.message = message or _FIXED_MESSAGES.get(reason, OUTCOMES[reason].title)
         self.violations = violations
+        self.prediction_id = ""
+        """The prediction that failed so, where there is one."""
         self.retry_after = retry_after
         if retry_after is None and self.outcome.retryable:
             self.retry_after = DEFAULT_RETRY_AFTER
