@@ -10,6 +10,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# Official clients of the OpenAI and Anthropic APIs, which the conformance tests run as programs of their own.
+SDKS := .venv-sdks
+SDK_LOCKS := tests/conformance/llm/python/requirements.lock tests/conformance/llm/python/old-anthropic.lock
 PYTEST := $(BIN)/python -m pytest
 # More for pytest, e.g. make unit ARGS="-k stop -x"
 ARGS ?=
@@ -36,6 +39,17 @@ $(STAMP): requirements.lock pyproject.toml
 	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
 	@touch $@
 
+.PHONY: setup-sdks
+setup-sdks: $(SDKS)/.installed ## Create .venv-sdks with the official OpenAI and Anthropic clients
+
+$(SDKS)/.installed: $(SDK_LOCKS)
+	@echo "Setting up $(SDKS): $$(grep -c '^[a-z].*==' $(word 1,$(SDK_LOCKS))) packages, a minute the first time ..."
+	@test -x $(SDKS)/bin/python || $(PYTHON) -m venv $(SDKS)
+	@$(SDKS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(word 1,$(SDK_LOCKS))
+	@$(SDKS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps \
+		--upgrade --target $(SDKS)/old-anthropic -r $(word 2,$(SDK_LOCKS))
+	@touch $@
+
 .PHONY: lock
 lock: ## Resolve requirements.lock anew from pyproject.toml (takes minutes; review the difference)
 	@test -x $(BIN)/pip-compile || { echo "run 'make setup' first"; exit 1; }
@@ -44,9 +58,17 @@ lock: ## Resolve requirements.lock anew from pyproject.toml (takes minutes; revi
 		--no-emit-trusted-host --no-emit-find-links --output-file requirements.lock pyproject.toml
 	@touch requirements.lock
 
+.PHONY: lock-sdks
+lock-sdks: ## Resolve the lock of .venv-sdks anew
+	@test -x $(BIN)/pip-compile || { echo "run 'make setup' first"; exit 1; }
+	cd tests/conformance/llm/python && PIP_CONFIG_FILE=/dev/null CUSTOM_COMPILE_COMMAND="make lock-sdks" \
+		../../../../$(BIN)/pip-compile --quiet --upgrade --no-config --strip-extras --allow-unsafe \
+		--generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links \
+		--output-file requirements.lock requirements.in
+
 .PHONY: clean
 clean: ## Remove .venv, caches and builds; var/ (models, predictions, logs) stays
-	rm -rf $(VENV) build dist ./*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(SDKS) build dist ./*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +
 
 # ---------------------------------------------------------------------------------------- running
@@ -109,11 +131,15 @@ e2e: $(STAMP) ## Service and edge as processes, as users start them
 	@$(PYTEST) tests/e2e $(ARGS)
 
 .PHONY: conformance
-conformance: $(STAMP) ## Replicate's own Python and npm clients, unchanged, against the edge
+conformance: $(STAMP) $(SDKS)/.installed ## Official clients of the three APIs, Python and npm, unchanged
 	@$(PYTEST) tests/conformance $(ARGS)
 
+.PHONY: conformance-sdks
+conformance-sdks: $(STAMP) $(SDKS)/.installed ## Of these, the official OpenAI and Anthropic clients (Python and npm)
+	@$(PYTEST) tests/conformance/llm $(ARGS)
+
 .PHONY: test
-test: $(STAMP) ## Every test that needs no extra toolchain (npm clients too, where Node.js is there)
+test: $(STAMP) $(SDKS)/.installed ## Every test that needs no extra toolchain (npm clients too, where Node.js is there)
 	$(call say,test: unit + contract + integration + e2e + conformance)
 	@$(PYTEST) tests/unit tests/contract tests/integration tests/e2e tests/conformance $(ARGS)
 
