@@ -65,6 +65,10 @@ class Program:
         await self._stdin.send(line.encode() + b"\n")
         return Report(**await self.line())
 
+    async def abort(self) -> None:
+        """Have it abort what it asks at the moment."""
+        await self._stdin.send(b"abort\n")
+
 
 @asynccontextmanager
 async def running(command: list[str], folder: Path) -> AsyncGenerator[Program, None]:

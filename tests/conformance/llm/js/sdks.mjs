@@ -111,17 +111,22 @@ const clients = {
   "ai-anthropic": ai,
 };
 
-console.log(JSON.stringify({ node: process.version }));
-for await (const line of createInterface({ input: process.stdin })) {
-  const ask = JSON.parse(line);
+let controller = new AbortController();
+
+async function answer(ask) {
   const report = { text: "", finish: null, usage: null, extra: null, error: null };
-  const controller = new AbortController();
-  const timer = ask.abort_after_s ? setTimeout(() => controller.abort(), ask.abort_after_s * 1000) : null;
+  const { signal } = controller;
   try {
-    await clients[ask.client](ask, report, controller.signal);
+    await clients[ask.client](ask, report, signal);
   } catch (error) {
-    report.error = controller.signal.aborted ? { kind: "aborted" } : describe(error);
+    report.error = signal.aborted ? { kind: "aborted" } : describe(error);
   }
-  clearTimeout(timer);
+  controller = new AbortController();
   console.log(JSON.stringify(report));
 }
+
+console.log(JSON.stringify({ node: process.version }));
+createInterface({ input: process.stdin }).on("line", (line) => {
+  if (line === "abort") controller.abort();
+  else answer(JSON.parse(line));
+});

@@ -164,11 +164,8 @@ async def answer(ask):
         "anthropic-models": models,
     }[ask["client"]]
     try:
-        if "abort_after_s" in ask:
-            await asyncio.wait_for(work(sdk, ask, report), ask["abort_after_s"])
-        else:
-            await work(sdk, ask, report)
-    except TimeoutError:
+        await work(sdk, ask, report)
+    except asyncio.CancelledError:
         report["error"] = {"kind": "aborted"}
     except Exception as error:  # noqa: BLE001 - whatever a client raises is what is reported
         body = getattr(error, "body", None)
@@ -181,10 +178,20 @@ async def answer(ask):
     return report
 
 
+def next_line():
+    return asyncio.ensure_future(asyncio.to_thread(sys.stdin.readline))
+
+
 async def main():
     print(json.dumps({"anthropic": anthropic.__version__}), flush=True)
-    for line in sys.stdin:
-        print(json.dumps(await answer(json.loads(line)), default=str), flush=True)
+    line = next_line()
+    while asked := await line:
+        work, line = asyncio.ensure_future(answer(json.loads(asked))), next_line()
+        await asyncio.wait((work, line), return_when=asyncio.FIRST_COMPLETED)
+        if not work.done():  # what came is `abort`
+            work.cancel()
+            line = next_line()
+        print(json.dumps(await work, default=str), flush=True)
 
 
 asyncio.run(main())
