@@ -23,7 +23,7 @@ MARK = "~"
 PIECES = [f" {word}{MARK}" for word in ("the", "river", "bends", "and", "a", "heron", "waits", "in", "shade")]
 REFERENCE = "one process, no gRPC"
 SLOTS = 64
-SPARE_S = 3
+SPARE_S = 2
 """Longer than the window: streams begin before it and end after it."""
 
 Say = Callable[[str], None]
@@ -42,7 +42,7 @@ class BridgeSize:
     saturated_rounds: int = 2
 
 
-QUICK = BridgeSize(paced=((64, 4, 1),), saturated_tokens=2000, saturated_rounds=1)
+QUICK = BridgeSize(paced=((64, 3, 1),), saturated_tokens=1500, saturated_rounds=1)
 
 
 async def measure(size: BridgeSize, folder: Path, say: Say) -> Findings:

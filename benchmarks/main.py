@@ -39,6 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends what was started, like Ctrl-C
     parts = options.only or PARTS
+    if options.model is not None and not options.model.is_file():
+        parser.error(f"{options.model} is not a file")
     model = options.model
     try:
         if model is None and "real" in parts:

@@ -46,7 +46,7 @@ class RealSize:
     max_tokens: int = 96
 
 
-QUICK = RealSize(streams=(8,), rounds=2, max_tokens=48)
+QUICK = RealSize(streams=(8,), rounds=1, max_tokens=48)
 
 
 @dataclass(frozen=True, slots=True)

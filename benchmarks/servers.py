@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -47,11 +47,24 @@ class Bridge:
 
 @asynccontextmanager
 async def running_bridge(folder: Path, **settings: str) -> AsyncGenerator[Bridge, None]:
-    """Run a service with `settings` and an edge with none but its defaults, each with its log."""
+    """Run a service with `settings` and an edge with none but its defaults, each with its log.
+
+    Raises CannotStart.
+    """
     await anyio.Path(folder).mkdir(parents=True, exist_ok=True)
-    async with running_service(folder, **settings) as service:
-        async with running_edge(folder, service.address) as edge:
-            yield Bridge(service, edge)
+    async with AsyncExitStack() as stack:
+        try:
+            service = await stack.enter_async_context(running_service(folder, **settings))
+            edge = await stack.enter_async_context(running_edge(folder, service.address))
+        except (TimeoutError, AssertionError, ExceptionGroup) as error:
+            raise CannotStart(f"service and edge did not come up:\n{await _logs(folder)}") from error
+        yield Bridge(service, edge)
+
+
+async def _logs(folder: Path) -> str:
+    """Return the last lines of what they wrote."""
+    texts = [await path.read_text() async for path in anyio.Path(folder).glob("*.log")]
+    return "".join(text[-2000:] for text in texts)
 
 
 @dataclass(frozen=True, slots=True)

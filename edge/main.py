@@ -50,7 +50,7 @@ async def run(settings: Settings, secret: bytes) -> int:
     second = timedelta(seconds=1)
     limits = ConnectionLimits(settings.header_deadline, settings.body_deadline + second, settings.idle)
     server = ServerOptions(limits, settings.drain_notice, settings.drain_deadline)
-    async with open_upstream(settings.service_address, policy) as upstream:
+    async with open_upstream(settings.service_address, policy, with_link=settings.link) as upstream:
         app = create_app(settings, upstream, lifecycle, secret, log)
         print(_greeting(settings, listener.getsockname()[1]), file=sys.stderr, flush=True)
         await serve(app, listener, server, lifecycle)

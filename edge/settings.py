@@ -82,6 +82,9 @@ class Settings(BaseSettings):
     send_deadline: Annotated[Duration, Field(ge=_MILLISECOND, le=_HOUR)] = timedelta(seconds=20)
     """How long a stream's reader may take nothing before it is dropped. It can resume."""
 
+    link: bool = True
+    """Carry all live streams over one call to the service. Off: one call a stream, dearer per token."""
+
     retry_budget: Annotated[Duration, Field(ge=_ZERO, le=_HOUR)] = timedelta(seconds=30)
     """How long a stream whose service is gone keeps trying, counted from its last event."""
 

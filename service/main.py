@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -106,10 +106,11 @@ async def serve(settings: Settings) -> None:
             tasks.start_soon(predictions.run)
             tasks.start_soon(keep_clean, store, clock, retention)
             await tasks.start(server.run)
-            await _wait_for_signal()
-            log.info("draining")
-            tasks.start_soon(_exit_at_second_signal)
-            await server.drain(settings.drain)
+            with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+                await anext(signals)
+                tasks.start_soon(_exit_at_once, signals)
+                log.info("draining")
+                await server.drain(settings.drain)
             tasks.cancel_scope.cancel()
     log.info("stopped")
 
@@ -126,14 +127,9 @@ def _server_options(settings: Settings) -> ServerOptions:
     )
 
 
-async def _wait_for_signal() -> None:
-    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        async for _ in signals:
-            return
-
-
-async def _exit_at_second_signal() -> None:
-    await _wait_for_signal()
+async def _exit_at_once(signals: AsyncIterator[signal.Signals]) -> None:
+    """Wait for another signal, and then for nothing."""
+    await anext(signals)
     log.warning("stopped_at_once")
     os._exit(1)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from edge.upstream.calls import CallPolicy
 from edge.upstream.channel import open_channel
 from edge.upstream.health import RpcHealth
+from edge.upstream.link import open_link
 from edge.upstream.models import RpcModels
 from edge.upstream.port import UpstreamHealth, UpstreamModels, UpstreamPredictions
 from edge.upstream.predictions import RpcPredictions
@@ -22,7 +23,17 @@ class Upstream:
 
 
 @asynccontextmanager
-async def open_upstream(address: str, policy: CallPolicy) -> AsyncIterator[Upstream]:
-    """Give the service at `address` (`host:port` or `unix:/path`); connects when first used."""
+async def open_upstream(
+    address: str, policy: CallPolicy, *, with_link: bool = True
+) -> AsyncIterator[Upstream]:
+    """Give the service at `address` (`host:port` or `unix:/path`); connects as soon as it is there.
+
+    `with_link`: carry live streams over one call (see `link`), not over one each.
+    """
     async with open_channel(address) as channel:
-        yield Upstream(RpcPredictions(channel, policy), RpcModels(channel, policy), RpcHealth(channel))
+        models, health = RpcModels(channel, policy), RpcHealth(channel)
+        if not with_link:
+            yield Upstream(RpcPredictions(channel, policy), models, health)
+            return
+        async with open_link(channel) as link:
+            yield Upstream(RpcPredictions(channel, policy, link), models, health)

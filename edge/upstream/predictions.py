@@ -10,6 +10,8 @@ import grpc
 from edge.upstream import convert
 from edge.upstream.attached import predict_attached
 from edge.upstream.calls import CallPolicy, call
+from edge.upstream.link import Link
+from edge.upstream.linked_stream import LinkedEventStream
 from edge.upstream.metadata import Caller
 from edge.upstream.port import ChoiceStream
 from edge.upstream.records import NewPrediction, PredictionPage, PredictionRecord
@@ -20,9 +22,11 @@ from protos.tailrace.v1 import prediction_service_pb2, prediction_service_pb2_gr
 class RpcPredictions:
     """`UpstreamPredictions` with one RPC a prediction. Made in the loop that uses it."""
 
-    def __init__(self, channel: grpc.aio.Channel, policy: CallPolicy) -> None:
+    def __init__(self, channel: grpc.aio.Channel, policy: CallPolicy, link: Link | None = None) -> None:
+        """Streams go over `link` where there is one."""
         self._stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
         self._policy = policy
+        self._link = link
 
     async def create(self, new: NewPrediction, *, caller: Caller) -> PredictionRecord:
         """Create a prediction; the fresh request id makes our own retries harmless."""
@@ -66,8 +70,14 @@ class RpcPredictions:
             await call(self._stub.CancelPrediction, request, self._policy, caller=caller)
         )
 
-    def open_stream(self, prediction_id: str, after_sequence: int, *, caller: Caller) -> RpcEventStream:
-        """Stream a prediction's events; the call is made by the first `receive`."""
-        return RpcEventStream(
-            self._stub.StreamPrediction, prediction_id, after_sequence, self._policy, caller
-        )
+    def open_stream(
+        self, prediction_id: str, after_sequence: int, *, caller: Caller
+    ) -> RpcEventStream | LinkedEventStream:
+        """Stream a prediction's events, over the link if there is one, else by a call of its own."""
+
+        def own_call(after: int) -> RpcEventStream:
+            return RpcEventStream(self._stub.StreamPrediction, prediction_id, after, self._policy, caller)
+
+        if self._link is None:
+            return own_call(after_sequence)
+        return LinkedEventStream(self._link, prediction_id, after_sequence, own_call)

@@ -63,19 +63,14 @@ class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc is unt
         handler = await continuation(details)
         if handler is None or not details.method.startswith(OURS):
             return handler
-        inner = handler.unary_stream if handler.response_streaming else handler.unary_unary
+        inner, make, read = _kind_of(handler)
 
         async def call(request: Any, context: grpc.aio.ServicerContext) -> Any:
             _bind(details.invocation_metadata or ())
             body = _refuse() if request is UNREADABLE else inner(request, context)
             return await self._run(details.method, context, body)
 
-        make = (
-            grpc.unary_stream_rpc_method_handler
-            if handler.response_streaming
-            else grpc.unary_unary_rpc_method_handler
-        )
-        return make(call, _reading(handler.request_deserializer), handler.response_serializer)
+        return make(call, read, handler.response_serializer)
 
     async def _run(self, method: str, context: grpc.aio.ServicerContext, body: Awaitable[T]) -> T:
         began = self._clock.monotonic()
@@ -112,6 +107,16 @@ class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc is unt
             if self._clock.monotonic() - began >= limit_s - slack_s:
                 return "DEADLINE_EXCEEDED", "deadline"
         return "CANCELLED", "canceled"
+
+
+def _kind_of(handler: grpc.RpcMethodHandler) -> tuple[Any, Any, Any]:
+    """Return a handler's function, what makes one of its kind, and the reader of its requests."""
+    if handler.request_streaming:
+        return handler.stream_stream, grpc.stream_stream_rpc_method_handler, handler.request_deserializer
+    read = _reading(handler.request_deserializer)
+    if handler.response_streaming:
+        return handler.unary_stream, grpc.unary_stream_rpc_method_handler, read
+    return handler.unary_unary, grpc.unary_unary_rpc_method_handler, read
 
 
 def _reading(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Any]:

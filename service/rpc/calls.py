@@ -23,10 +23,12 @@ SWEEPS_PER_LIMIT = 4
 class OpenCall:
     """One open call, entered by its handler. Leaving it by `end` raises the error given there."""
 
-    __slots__ = ("_calls", "_ending", "_scope", "write_began")
+    __slots__ = ("_calls", "_ending", "_scope", "lasting", "write_began")
 
-    def __init__(self, calls: OpenCalls) -> None:
+    def __init__(self, calls: OpenCalls, *, lasting: bool) -> None:
         self._calls = calls
+        self.lasting = lasting
+        """Ends only with one of the processes: nothing to wait for in a drain."""
         self._scope = anyio.CancelScope()
         self._ending: TailraceError | None = None
         self.write_began = math.inf
@@ -70,9 +72,9 @@ class OpenCalls:
     def __len__(self) -> int:
         return len(self.open)
 
-    def enter(self) -> OpenCall:
+    def enter(self, *, lasting: bool = False) -> OpenCall:
         """Return a new call, to be entered with `with`."""
-        return OpenCall(self)
+        return OpenCall(self, lasting=lasting)
 
     def add(self, call: OpenCall) -> None:
         """Take a call in; it does so itself."""
@@ -81,7 +83,7 @@ class OpenCalls:
     def remove(self, call: OpenCall) -> None:
         """Let a call go; it does so itself."""
         self.open.discard(call)
-        if not self.open:
+        if not self._busy():
             empty, self._empty = self._empty, anyio.Event()
             empty.set()
 
@@ -102,9 +104,12 @@ class OpenCalls:
                 call.end(ReaderTooSlow(text))
 
     async def wait_empty(self) -> None:
-        """Wait until no call is open."""
-        while self.open:
+        """Wait until no call is open but lasting ones."""
+        while self._busy():
             await self._empty.wait()
+
+    def _busy(self) -> bool:
+        return any(not call.lasting for call in self.open)
 
     def end_all(self) -> None:
         """End every call because the service stops."""

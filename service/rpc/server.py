@@ -19,11 +19,13 @@ from anyio.abc import TaskStatus
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from protos.tailrace.v1 import model_service_pb2, prediction_service_pb2
+from protos.tailrace.v1.edge_service_pb2_grpc import add_EdgeServiceServicer_to_server
 from protos.tailrace.v1.model_service_pb2_grpc import add_ModelServiceServicer_to_server
 from protos.tailrace.v1.prediction_service_pb2_grpc import add_PredictionServiceServicer_to_server
 from service.ports.clock import Clock
 from service.rpc.boundary import Boundary
 from service.rpc.calls import OpenCalls
+from service.rpc.edge_servicer import EdgeServicer
 from service.rpc.health import HealthServicer
 from service.rpc.model_servicer import ModelServicer
 from service.rpc.prediction_servicer import PredictionServicer
@@ -167,6 +169,8 @@ class RpcServer:
         predictions = PredictionServicer(self._predictions, self.calls, self._clock)
         add_PredictionServiceServicer_to_server(predictions, server)
         add_ModelServiceServicer_to_server(ModelServicer(self._models), server)
+        edges = EdgeServicer(self._predictions, self.calls, self._clock)
+        add_EdgeServiceServicer_to_server(edges, server)
         health_pb2_grpc.add_HealthServicer_to_server(self.health, server)
         add_reflection(server, (*self._files, health_pb2.DESCRIPTOR))
         return server

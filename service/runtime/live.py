@@ -8,6 +8,7 @@ I/O: the log writer takes `staged` entries to the store.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from datetime import datetime
 
 from service.domain.events import (
@@ -48,6 +49,8 @@ class LivePrediction:
         self.done = asyncio.Event()
         """Set once the end is in the store."""
         self._news: asyncio.Event | None = None
+        self.watchers: set[Callable[[], None]] = set()
+        """Called at each `wake`, on the event loop; must not block. For readers without a task."""
 
     @property
     def id(self) -> str:
@@ -126,6 +129,8 @@ class LivePrediction:
         if self._news is not None:
             self._news.set()
             self._news = None
+        for watcher in self.watchers:
+            watcher()
 
     async def wait(self) -> None:
         """Wait for the next `publish` (or `wake`). Call only when there is nothing to read.

@@ -8,9 +8,7 @@ through `_end`, where the first wins.
 from __future__ import annotations
 
 import hashlib
-import secrets
-from base64 import b32encode
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -33,6 +31,8 @@ from service.ports.clock import Clock
 from service.ports.store import Created, Page, PredictionStore
 from service.runtime.cursor import PAGE, LogCursor
 from service.runtime.dispatcher import Dispatcher
+from service.runtime.following import Following
+from service.runtime.ids import new_id
 from service.runtime.live import LivePrediction
 from service.runtime.log_writer import LogWriter
 from service.runtime.timers import Timers
@@ -77,11 +77,6 @@ class OutputSoFar:
     """The text of each output entry, in order."""
     logs: str
     """The log lines, joined by line feeds."""
-
-
-def new_id() -> str:
-    """Return 26 lower-case base32 characters of 128 random bits."""
-    return b32encode(secrets.token_bytes(16)).decode().rstrip("=").lower()
 
 
 class Predictions:
@@ -370,6 +365,16 @@ class Predictions:
                     self._await_caller(live)
                 else:
                     self._caller_gone(live)
+
+    def follow(self, prediction_id: str, after: int, watcher: Callable[[], None]) -> Following | None:
+        """Follow a live prediction without a task (see `Following`), never attached.
+
+        Returns None for one that is not live, or has its limit of readers.
+        """
+        live = self._live.get(prediction_id)
+        if live is None or live.readers >= self._settings.readers_limit:
+            return None
+        return Following(live, after, watcher)
 
     async def _stored(self, prediction_id: str) -> Prediction:
         record = await self._store.find(prediction_id)

@@ -198,6 +198,7 @@ async def test_b186_a_drain_starts_at_once_and_a_second_signal_forces_the_exit(n
         while any(alive(pid) for pid in engines):
             await anyio.sleep(0.01)
         await narrow.service.start()
+        await narrow.service.ready()
         await narrow.edge.start()
         await narrow.edge.ready()
         assert (await narrow.api.read(running)).text == running_text

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import random
 import signal
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import anyio
@@ -15,6 +14,7 @@ import pytest
 from edge.protocol.sse import SseEvent, SseParser
 from protos.tailrace.v1 import prediction_service_pb2 as rpc
 from tests.support.processes import Edge, Service, client, running_edge, running_service
+from tests.support.streams import disturb
 
 pytestmark = pytest.mark.anyio
 MODEL = Service.MODEL
@@ -76,6 +76,10 @@ class Reader:
                 except httpx.TransportError:
                     await anyio.sleep(0.02)  # as EventSource does, if shorter
 
+    async def disturbed_by(self, act: Callable[[], Awaitable[None]], times: int = KILLS) -> None:
+        """Call `act` at random points of the stream."""
+        await disturb(act, times=times, progress=lambda: len(self.ids), over=lambda: self.done is not None)
+
 
 async def test_an_sse_stream_goes_on_while_the_engine_is_killed_again_and_again(tmp_path: Path) -> None:
     prompt, text = numbered(1200, delay_ms=8)
@@ -87,17 +91,9 @@ async def test_an_sse_stream_goes_on_while_the_engine_is_killed_again_and_again(
             httpx.AsyncClient() as http,
         ):
             prediction = await create(http, edge, prompt)
-            kills = 0
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(reader.follow, prediction["urls"]["stream"])
-                while kills < KILLS and reader.done is None:
-                    before, advance = len(reader.ids), random.randint(1, 12)
-                    while reader.done is None and len(reader.ids) < before + advance:
-                        await anyio.sleep(0.005)
-                    for pid in service.engine_pids():
-                        kills += 1
-                        os.kill(pid, signal.SIGKILL)
-            assert kills >= KILLS, "the stream ended too early for the test to mean anything"
+                await reader.disturbed_by(service.kill_engines)
             assert reader.text == text and reader.done == {} and reader.connections == 1
             final = (await http.get(prediction["urls"]["get"])).json()
             assert "".join(final["output"]) == text and final["status"] == "succeeded"
@@ -115,22 +111,14 @@ async def test_an_sse_stream_sees_only_a_pause_while_the_service_is_killed_again
             httpx.AsyncClient() as http,
         ):
             prediction = await create(http, edge, prompt)
-            kills = 0
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(reader.follow, prediction["urls"]["stream"])
-                while kills < KILLS and reader.done is None:
-                    before, advance = len(reader.ids), random.randint(1, 10)
-                    while reader.done is None and len(reader.ids) < before + advance:
-                        await anyio.sleep(0.005)
-                    await service.kill()
-                    kills += 1
-                    await service.start()
-            assert kills >= KILLS, "the stream ended too early for the test to mean anything"
+                await reader.disturbed_by(service.kill_and_start)
             assert reader.text == text and reader.done == {} and reader.connections == 1
 
 
 async def test_an_sse_stream_is_resumed_on_another_edge_when_its_edge_is_killed(tmp_path: Path) -> None:
-    prompt, text = numbered(300, delay_ms=10)
+    prompt, text = numbered(1500, delay_ms=10)
     reader = Reader()
     with anyio.fail_after(90):
         async with running_service(tmp_path) as service, httpx.AsyncClient() as http:
@@ -140,12 +128,7 @@ async def test_an_sse_stream_is_resumed_on_another_edge_when_its_edge_is_killed(
             prediction = await create(http, edge, prompt)
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(reader.follow, prediction["urls"]["stream"])
-                for _ in range(3):
-                    before = len(reader.ids)
-                    while reader.done is None and len(reader.ids) < before + 5:
-                        await anyio.sleep(0.005)
-                    await edge.kill()
-                    await edge.start()
+                await reader.disturbed_by(edge.kill_and_start, times=3)
             await edge.close()
             assert reader.text == text and reader.connections >= 4
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import random
 import signal
 import sys
 from pathlib import Path
@@ -17,7 +15,7 @@ from protos.tailrace.v1 import prediction_pb2 as pb
 from protos.tailrace.v1 import prediction_service_pb2 as rpc
 from protos.tailrace.v1.model_service_pb2 import CountTokensRequest, GetModelRequest
 from tests.support.processes import Service, Stubs, alive, client, running_service
-from tests.support.streams import Log, create, follow
+from tests.support.streams import Log, create, disturb, follow
 
 pytestmark = pytest.mark.anyio
 MODEL = Service.MODEL
@@ -165,29 +163,22 @@ async def test_two_predictions_never_share_a_slot_and_a_cancel_disturbs_no_neigh
 
 
 async def test_streams_survive_the_engine_being_killed_again_and_again(tmp_path: Path) -> None:
-    streams, count = 3, 600
+    streams, count = 3, 900
     with anyio.fail_after(120):
         async with running_service(tmp_path) as service, client(service.address) as stubs:
-            texts, logs, kills = [], [Log() for _ in range(streams)], 0
+            texts, logs = [], [Log() for _ in range(streams)]
             async with anyio.create_task_group() as tasks:
                 for n in range(streams):
-                    generation, text = words(count + n, delay_ms=5)
+                    generation, text = words(count + n, delay_ms=8)
                     texts.append(text)
                     tasks.start_soon(follow, stubs, await create(stubs, generation), logs[n])
-                while kills < KILLS:
-                    before = [log.sequence for log in logs]
-                    advance = random.randint(1, 8)
-                    while any(
-                        log.end is None and log.sequence < b + advance
-                        for log, b in zip(logs, before, strict=True)
-                    ):
-                        await anyio.sleep(0.005)
-                    if all(log.end for log in logs):
-                        break
-                    for pid in service.engine_pids():
-                        kills += 1
-                        os.kill(pid, signal.SIGKILL)
-            assert kills >= KILLS, "the streams ended too early for the test to mean anything"
+                await disturb(
+                    service.kill_engines,
+                    times=KILLS,
+                    progress=lambda: min(log.sequence for log in logs),
+                    over=lambda: any(log.end for log in logs),
+                    step=8,
+                )
             assert [log.text for log in logs] == texts
 
 
@@ -197,19 +188,14 @@ async def test_streams_survive_the_service_being_killed_again_and_again(tmp_path
     with anyio.fail_after(170):
         async with running_service(tmp_path) as service, client(service.address) as stubs:
             prediction_id = await create(stubs, generation)
-            kills = 0
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(follow, stubs, prediction_id, log)
-                while kills < KILLS:
-                    before, advance = log.sequence, random.randint(1, 10)
-                    while log.end is None and log.sequence < before + advance:
-                        await anyio.sleep(0.005)
-                    if log.end:
-                        break
-                    await service.kill()
-                    kills += 1
-                    await service.start()
-            assert kills >= KILLS, "the stream ended too early for the test to mean anything"
+                await disturb(
+                    service.kill_and_start,
+                    times=KILLS,
+                    progress=lambda: log.sequence,
+                    over=lambda: log.end is not None,
+                )
             assert log.text == text
             stored = await stubs.predictions.GetPrediction(rpc.GetPredictionRequest(id=prediction_id))
             assert "".join(stored.output) == text and stored.epoch >= 2

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import random
-import signal
 from pathlib import Path
 
 import anyio
@@ -13,11 +10,11 @@ import pytest
 from protos.tailrace.v1 import prediction_pb2 as pb
 from protos.tailrace.v1 import prediction_service_pb2 as rpc
 from tests.support.processes import Service, Stubs, client, running_service
-from tests.support.streams import Log, create, follow
+from tests.support.streams import Log, create, disturb, follow
 
 pytestmark = pytest.mark.anyio
 MODEL = Service.MODEL
-KILLS = 20
+KILLS, KILLS_EACH = 20, 2
 TOKENS = 48
 QUESTIONS = ("Tell me about rivers.", "Write a short story about a fox.", "Explain how bread is made.")
 
@@ -48,19 +45,17 @@ async def test_a_killed_engine_goes_on_with_the_very_text_of_an_uninterrupted_ru
             client(service.address) as stubs,
         ):
             texts = {question: await uninterrupted(stubs, question) for question in QUESTIONS}
-            kills = 0
-            while kills < KILLS:
-                question = QUESTIONS[kills % len(QUESTIONS)]
+            for n in range(KILLS // KILLS_EACH):
+                question = QUESTIONS[n % len(QUESTIONS)]
                 log = Log()
                 prediction_id = await create(stubs, ask(question))
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(follow, stubs, prediction_id, log)
-                    for _ in range(2):
-                        mark = log.sequence + random.randint(2, 12)
-                        while log.end is None and log.sequence < mark:
-                            await anyio.sleep(0.002)
-                        if log.end is None:
-                            for pid in service.engine_pids():
-                                kills += 1
-                                os.kill(pid, signal.SIGKILL)
-                assert log.text == texts[question], f"after {kills} kills"
+                    await disturb(
+                        service.kill_engines,
+                        times=KILLS_EACH,
+                        progress=lambda log=log: log.sequence,
+                        over=lambda log=log: log.end is not None,
+                        step=12,
+                    )
+                assert log.text == texts[question], f"prediction {n}"

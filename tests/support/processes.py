@@ -77,6 +77,11 @@ class ServerProcess:
         """Kill it as the kernel would when memory runs out."""
         await self.stop_with(signal.SIGKILL)
 
+    async def kill_and_start(self) -> None:
+        """Kill it and start it again."""
+        await self.kill()
+        await self.start()
+
     async def stop_with(self, number: signal.Signals) -> int:
         """Send a signal and return the exit status once it is gone."""
         assert self._process is not None
@@ -150,6 +155,14 @@ class Service(ServerProcess):
                     continue
                 finally:
                     call.cancel()
+
+    async def kill_engines(self) -> None:
+        """Kill its engines as the kernel would, and wait until they are gone."""
+        pids = self.engine_pids()
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        while any(alive(pid) for pid in pids):
+            await anyio.sleep(0.005)  # not our children: there is nothing to wait on
 
     def engine_pids(self) -> list[int]:
         """Return the processes of its engines."""

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Awaitable, Callable
+
+import anyio
 import grpc
 
 from protos.tailrace.v1 import prediction_pb2 as pb
@@ -51,3 +55,23 @@ async def create(stubs: Stubs, generation: pb.GenerationRequest) -> str:
     request = rpc.CreatePredictionRequest(model=Service.MODEL, generation=generation)
     prediction = await stubs.predictions.CreatePrediction(request, wait_for_ready=True)
     return str(prediction.id)
+
+
+async def disturb(
+    act: Callable[[], Awaitable[None]],
+    *,
+    times: int,
+    progress: Callable[[], int],
+    over: Callable[[], bool],
+    step: int = 10,
+) -> None:
+    """Call `act` so many times, each after `progress` has grown by 1 to `step`.
+
+    Fails if the stream was `over` before: then it was too short for the test to mean anything.
+    """
+    for done in range(times):
+        goal = progress() + random.randint(1, step)
+        while progress() < goal:
+            assert not over(), f"the stream ended after {done} of {times} disturbances"
+            await anyio.sleep(0.005)  # what a reader has seen gives no event
+        await act()

@@ -32,10 +32,16 @@ from service.adapters.stores.sqlite_codec import (
 )
 from service.adapters.stores.sqlite_request_codec import decode_request, encode_request
 from service.adapters.stores.sqlite_schema import open_database
-from service.adapters.stores.sqlite_tables import LogWrite, NewLog, PageBounds, RecordRow
+from service.adapters.stores.sqlite_tables import (
+    LogWrite,
+    NewLog,
+    PageBounds,
+    RecordRow,
+    StoredRecord,
+)
 from service.adapters.stores.sqlite_thread import SqliteThread
-from service.domain.events import Entry, Status, Usage
-from service.domain.lifecycle import Prediction
+from service.domain.events import Entry, Output, Status, Usage
+from service.domain.lifecycle import Prediction, advance
 from service.ports.store import Append, Appended, Created, Page
 
 EXPIRE_PIECE = 16
@@ -162,9 +168,22 @@ def _encode_append(append: Append) -> LogWrite:
         tuple([(entry.sequence, encode_event(entry.event)) for entry in append.entries]),
         record.status.value,
         record.last_sequence,
-        _encode_outcome(record),
+        None if _only_output(append) else _encode_outcome(record),
         to_us_or_none(record.completed_at),
     )
+
+
+def _only_output(append: Append) -> bool:
+    """Whether the record's row can stay as it is: output after the first, nearly every append.
+
+    The row is the dear half of an append. What it lacks is folded from the entries when it is read.
+    """
+    tokens = 0
+    for entry in append.entries:
+        if not isinstance(entry.event, Output):
+            return False
+        tokens += entry.event.token_count
+    return append.record.usage.output_tokens > tokens
 
 
 def _encode_outcome(record: Prediction) -> bytes:
@@ -182,9 +201,16 @@ def _encode_outcome(record: Prediction) -> bytes:
     )
 
 
-def _decode_record(row: RecordRow) -> Prediction:
+def _decode_record(stored: StoredRecord) -> Prediction:
+    record = _decode_row(stored.row)
+    for entry in decode_entries(stored.tail) if stored.tail else ():
+        record = advance(record, entry)
+    return record
+
+
+def _decode_row(row: RecordRow) -> Prediction:
     (id_, model, request_id, created_us, deadline_us, attached, status, epoch, last_sequence) = row[:9]
-    (payload, completed_us, data_removed, request, labels) = row[9:]
+    (payload, completed_us, data_removed, request, labels) = row[9:14]
     outcome = decode_outcome(payload)
     return Prediction(
         id=id_,

@@ -22,14 +22,22 @@ _MAX_HEADS = 4096
 """Far above the predictions open at once; when full, all heads are forgotten and looked up again."""
 _RECORDS = """
     SELECT id, model, request_id, created_us, deadline_us, attached, status, epoch, last_sequence,
-        outcome, completed_us, data_removed, request, labels
+        outcome, completed_us, data_removed, request, labels, pk
     FROM predictions LEFT JOIN inputs ON prediction = pk"""
 _BEFORE_ALL_PAGES = (2**63 - 1, "")
 
 RecordRow = tuple[
-    str, str, str, int, int | None, int, str, int, int, bytes, int | None, int, bytes | None, bytes
+    str, str, str, int, int | None, int, str, int, int, bytes, int | None, int, bytes | None, bytes, int
 ]
 """The columns of `_RECORDS`."""
+
+
+class StoredRecord(NamedTuple):
+    """A record's row, and the entries that came after it was last written."""
+
+    row: RecordRow
+    tail: list[tuple[int, bytes]]
+    """Sequence and payload; empty for one that has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +68,8 @@ class LogWrite(NamedTuple):
     entries: tuple[tuple[int, bytes], ...]
     status: str
     last_sequence: int
-    outcome: bytes
+    outcome: bytes | None
+    """None when the record's row stays as it is: the entries tell the rest (see `StoredRecord`)."""
     completed_us: int | None
 
 
@@ -100,7 +109,7 @@ class SqliteTables:
         """Close the connection, which folds the write-ahead log into the database."""
         self._db.close()
 
-    def create(self, new: NewLog) -> RecordRow | None:
+    def create(self, new: NewLog) -> StoredRecord | None:
         """Write a new log; return None, or the record that its request id already names."""
         if new.request_id:
             used = self._db.execute(
@@ -127,7 +136,7 @@ class SqliteTables:
         self._db.execute("INSERT INTO events VALUES (?, 1, ?)", (pk, new.accepted))
         return None
 
-    def claim(self, prediction_id: str) -> RecordRow:
+    def claim(self, prediction_id: str) -> StoredRecord:
         """Raise the epoch by one and return the record."""
         self._heads.pop(prediction_id, None)
         self._db.execute("UPDATE predictions SET epoch = epoch + 1 WHERE id = ?", (prediction_id,))
@@ -151,15 +160,17 @@ class SqliteTables:
                 continue
             pk = found[0]
             events += [(pk, sequence, payload) for sequence, payload in write.entries]
-            moved.append((write.status, write.last_sequence, write.outcome, pk))
+            if write.outcome is not None:
+                moved.append((write.status, write.last_sequence, write.outcome, pk))
             closed = write.completed_us is not None
             if closed:
                 ended.append((write.completed_us, pk))
             heads[write.prediction_id] = pk, Head(write.epoch, write.last_sequence, closed)
         self._db.executemany("INSERT INTO events VALUES (?, ?, ?)", events)
-        self._db.executemany(
-            "UPDATE predictions SET status = ?, last_sequence = ?, outcome = ? WHERE pk = ?", moved
-        )
+        if moved:
+            self._db.executemany(
+                "UPDATE predictions SET status = ?, last_sequence = ?, outcome = ? WHERE pk = ?", moved
+            )
         if ended:  # a statement of its own, as completed_us is in three indexes
             self._db.executemany("UPDATE predictions SET completed_us = ? WHERE pk = ?", ended)
         self._remember(heads)
@@ -180,22 +191,24 @@ class SqliteTables:
             (row[0], after, limit),
         ).fetchall()
 
-    def find(self, prediction_id: str) -> RecordRow | None:
+    def find(self, prediction_id: str) -> StoredRecord | None:
         """Return the record, or None."""
-        row: RecordRow | None = self._db.execute(f"{_RECORDS} WHERE id = ?", (prediction_id,)).fetchone()
-        return row
+        row = self._db.execute(f"{_RECORDS} WHERE id = ?", (prediction_id,)).fetchone()
+        return None if row is None else self._whole(row)
 
-    def page(self, bounds: PageBounds, limit: int) -> list[RecordRow]:
+    def page(self, bounds: PageBounds, limit: int) -> list[StoredRecord]:
         """Return at most `limit` records, newest first."""
-        return self._db.execute(
+        rows = self._db.execute(
             f"{_RECORDS} WHERE (created_us, id) < (?, ?) AND created_us > ? AND created_us < ?"
             " ORDER BY created_us DESC, id DESC LIMIT ?",
             (*bounds.cursor, bounds.after_us, bounds.before_us, limit),
-        ).fetchall()
+        )
+        return [self._whole(row) for row in rows.fetchall()]
 
-    def unfinished(self) -> list[RecordRow]:
+    def unfinished(self) -> list[StoredRecord]:
         """Return every record without `completed`, oldest first."""
-        return self._db.execute(f"{_RECORDS} WHERE completed_us IS NULL ORDER BY created_us, id").fetchall()
+        rows = self._db.execute(f"{_RECORDS} WHERE completed_us IS NULL ORDER BY created_us, id")
+        return [self._whole(row) for row in rows.fetchall()]
 
     def expire(self, data_before_us: int, records_before_us: int, limit: int) -> tuple[int, int]:
         """Clear at most `limit` predictions; return how many, and how many of them lost their data."""
@@ -217,12 +230,20 @@ class SqliteTables:
         lost = len(bare) + sum(1 for _, removed in gone if not removed)
         return len(gone) + len(bare), lost
 
+    def _whole(self, row: RecordRow) -> StoredRecord:
+        """Add what has been appended since the row was written."""
+        if row[10] is not None:
+            return StoredRecord(row, [])
+        tail = "SELECT sequence, payload FROM events WHERE prediction = ? AND sequence > ? ORDER BY sequence"
+        return StoredRecord(row, self._db.execute(tail, (row[14], row[8])).fetchall())
+
     def _find_head(self, prediction_id: str) -> tuple[int, Head] | None:
         found = self._heads.get(prediction_id)
         if found is not None:
             return found
         row = self._db.execute(
-            "SELECT pk, epoch, last_sequence, completed_us IS NOT NULL FROM predictions WHERE id = ?",
+            "SELECT pk, epoch, coalesce((SELECT max(sequence) FROM events WHERE prediction = pk),"
+            " last_sequence), completed_us IS NOT NULL FROM predictions WHERE id = ?",
             (prediction_id,),
         ).fetchone()
         return row and (row[0], Head(row[1], row[2], bool(row[3])))

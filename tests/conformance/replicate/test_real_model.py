@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import anyio
+import anyio.to_thread
 import pytest
 
 from protos.tailrace.v1 import model_service_pb2 as mpb
@@ -15,6 +16,7 @@ from protos.tailrace.v1 import prediction_pb2 as pb
 from protos.tailrace.v1 import prediction_service_pb2 as rpc
 from tests.conformance.replicate.js import npm_client
 from tests.conformance.replicate.python.wire import Wire, in_thread, replicate_client
+from tests.contract.engines.demo_model import demo_model_path
 from tests.support.pair import MODEL, Pair, running_pair
 
 pytestmark = pytest.mark.engine
@@ -25,8 +27,10 @@ REAL_LIMIT_S = 100
 
 @pytest.fixture(scope="module")
 async def pair(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pair]:
+    model_path = await anyio.to_thread.run_sync(demo_model_path)
     service = {
         "engine": "llama_cpp",
+        "model_path": str(model_path),
         "engine_slots": "2",
         "engine_context_tokens": "512",
         "engine_threads": "1",

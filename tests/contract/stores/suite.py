@@ -42,25 +42,6 @@ class StoreContract:
         """Return an open, empty store."""
         raise NotImplementedError
 
-    @pytest.fixture
-    def reopen(self) -> Opener:
-        """Return what opens the same store once more, with nothing but what is durable."""
-        raise NotImplementedError
-
-    @bounded
-    async def test_1_what_returned_is_there_after_reopening(self, reopen: Opener) -> None:
-        async with reopen() as store:
-            done = await finished(store, "p1", request_id="r1", labels=(("dialect", "replicate"),))
-            open_one = await started(store, "p2", deadline=NOW + HOUR)
-            log = await store.read("p1", 0, 100)
-        async with reopen() as store:
-            assert await store.find("p1") == done.record
-            assert await store.read("p1", 0, 100) == log
-            assert await store.unfinished() == (open_one.record,)
-            assert await store.append([open_one.append(output("on"))]) == (Appended.OK,)
-            prediction, accepted = new("p3", request_id="r1")
-            assert await store.create(prediction, accepted, HASH) == Created(done.record, fresh=False)
-
     @bounded
     async def test_2_create_writes_record_and_accepted_together(self, store: PredictionStore) -> None:
         prediction, accepted = new(
@@ -421,3 +402,26 @@ class StoreContract:
         await store.expire(NOW + SECOND, NOW)
         assert await store.append([twin.append(output("x"))]) == (Appended.CLOSED,)
         assert (await store.claim("p")).data_removed
+
+
+class DurableStoreContract(StoreContract):
+    """All promises, the first one included: for stores that outlive their process."""
+
+    @pytest.fixture
+    def reopen(self) -> Opener:
+        """Return what opens the same store once more, with nothing but what is durable."""
+        raise NotImplementedError
+
+    @bounded
+    async def test_1_what_returned_is_there_after_reopening(self, reopen: Opener) -> None:
+        async with reopen() as store:
+            done = await finished(store, "p1", request_id="r1", labels=(("dialect", "replicate"),))
+            open_one = await started(store, "p2", deadline=NOW + HOUR)
+            log = await store.read("p1", 0, 100)
+        async with reopen() as store:
+            assert await store.find("p1") == done.record
+            assert await store.read("p1", 0, 100) == log
+            assert await store.unfinished() == (open_one.record,)
+            assert await store.append([open_one.append(output("on"))]) == (Appended.OK,)
+            prediction, accepted = new("p3", request_id="r1")
+            assert await store.create(prediction, accepted, HASH) == Created(done.record, fresh=False)

@@ -10,7 +10,7 @@ from service.adapters.stores.memory import MemoryStore
 from service.domain.errors import StoreUnavailable
 from service.ports.store import PredictionStore
 from tests.contract.stores.samples import HASH, NOW, SECOND, bounded, finished, new
-from tests.contract.stores.suite import Opener, StoreContract
+from tests.contract.stores.suite import StoreContract
 
 pytestmark = pytest.mark.anyio
 
@@ -22,10 +22,6 @@ class TestMemoryStore(StoreContract):
     async def store(self) -> AsyncIterator[PredictionStore]:
         async with MemoryStore() as store:
             yield store
-
-    @pytest.fixture
-    def reopen(self) -> Opener:
-        pytest.skip("MemoryStore forgets with its process, by design")
 
 
 @bounded
