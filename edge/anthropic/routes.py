@@ -21,6 +21,7 @@ from edge.http.body import BodyLimits, read_json
 from edge.http.lifecycle import Lifecycle
 from edge.http.middleware import caller_of
 from edge.http.problem_responses import ProblemError
+from edge.http.resumable import ResumableAnswers, wants_resumable
 from edge.http.sse_response import SseTiming
 from edge.http.wire_json import encode_json
 from edge.upstream.answers import served_model
@@ -48,17 +49,19 @@ class AnthropicApi:
         self._upstream = upstream
         self._options = options
         self._answers = AttachedAnswers(upstream.predictions, options.timing, lifecycle)
+        self._resumables = ResumableAnswers(upstream.predictions, options.timing, lifecycle)
 
     def routes(self) -> list[BaseRoute]:
         """Return all routes."""
-        table: tuple[tuple[str, Endpoint], ...] = (
-            ("/messages", self.messages),
-            ("/messages/count_tokens", self.count_tokens),
+        table: tuple[tuple[str, str, Endpoint], ...] = (
+            ("POST", "/messages", self.messages),
+            ("POST", "/messages/count_tokens", self.count_tokens),
+            ("GET", "/messages/{prediction_id}/stream", self.resume),
         )
         return [
-            Route(prefix + path, _answering(endpoint), methods=["POST"])
+            Route(prefix + path, _answering(endpoint), methods=[method])
             for prefix in ("/v1", "/anthropic/v1", "/anthropic")
-            for path, endpoint in table
+            for method, path, endpoint in table
         ]
 
     async def messages(self, request: Request) -> ASGIApp:
@@ -70,10 +73,20 @@ class AnthropicApi:
         if body.stream:
             rendering = MessageStream(model.name, body.max_tokens)
             refuse = partial(upstream_response, request_id=caller_of(request).request_id)
+            if wants_resumable(request):
+                return await self._resumables.begin(request, news[0], rendering, refuse, PING)
             return self._answers.stream(request, news, rendering, refuse, PING)
         whole = await self._answers.whole(request, news)
         message = whole_body(whole.accepted[0], whole.answers[0], model.name, body.max_tokens)
         return _json(message, whole.headers)
+
+    async def resume(self, request: Request) -> ASGIApp:
+        """Stream a resumable message after `Last-Event-ID`. Detached."""
+        record = await self._resumables.find(request, "anthropic.messages")
+        limit = record.generation.stopping.max_tokens if record.generation is not None else None
+        rendering = MessageStream(record.model, limit or 0)
+        refuse = partial(upstream_response, request_id=caller_of(request).request_id)
+        return self._resumables.resume(request, record, rendering, refuse, PING)
 
     async def count_tokens(self, request: Request) -> ASGIApp:
         """Count what a message would feed to the model. Nothing is created."""

@@ -5,7 +5,7 @@ A handler is not told that its caller has gone; who awaits must watch for it, or
 nobody. The first prediction's id is the answer's `x-request-id`.
 """
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ from starlette.types import ASGIApp
 
 from edge.http.lifecycle import Lifecycle
 from edge.http.middleware import caller_of
-from edge.http.sse_response import FirstBytes, SseRendering, SseResponse, SseTiming
+from edge.http.sse_response import FirstBytes, Refuse, SseRendering, SseResponse, SseTiming
 from edge.protocol import sse
 from edge.upstream.answers import Answer
 from edge.upstream.errors import Reason, UpstreamError
@@ -50,7 +50,7 @@ class AttachedAnswers:
         request: Request,
         news: Sequence[NewPrediction],
         rendering: SseRendering[Choice],
-        refuse: Callable[[UpstreamError], ASGIApp],
+        refuse: Refuse,
         keepalive: bytes = sse.COMMENT,
     ) -> ASGIApp:
         """Return the answer that streams `news`, made when it is called."""

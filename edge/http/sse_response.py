@@ -33,6 +33,8 @@ ABORT_EXTENSION: Final = "tailrace.abort"
 A peer that does not read can be got rid of in no other way."""
 
 Headers = tuple[tuple[bytes, bytes], ...]
+Refuse = Callable[[UpstreamError], ASGIApp | None]
+"""Makes the answer to an error before the first byte."""
 
 SHORTEST_RETRY_MS: Final = 100
 LONGEST_RETRY_MS: Final = 1500
@@ -168,7 +170,7 @@ class SseResponse(Generic[_Event]):
         *,
         timing: SseTiming,
         lifecycle: Lifecycle,
-        refuse: Callable[[UpstreamError], ASGIApp | None],
+        refuse: Refuse,
         headers: Headers | Callable[[], Headers] = (),
         first_bytes: FirstBytes = FirstBytes.FIRST_EVENT,
         keepalive: bytes = sse.COMMENT,

@@ -5,7 +5,7 @@ or not, while queued, in prefill and in decode alike.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from starlette.requests import Request
@@ -18,16 +18,18 @@ from edge.http.body import BodyLimits, read_json
 from edge.http.lifecycle import Lifecycle
 from edge.http.middleware import caller_of
 from edge.http.problem_responses import ProblemError
+from edge.http.resumable import ResumableAnswers, wants_resumable
 from edge.http.sse_response import SseTiming
 from edge.http.wire_json import encode_json
 from edge.openai import chat_schema, completions_schema, generate, responses_schema
 from edge.openai.chat import ChatStream, chat_body
-from edge.openai.chat_schema import chat_generations, read_chat
+from edge.openai.chat_schema import ChatBody, chat_generations, read_chat
 from edge.openai.completions import CompletionStream, completion_body
 from edge.openai.completions_schema import completion_generations, read_completion
 from edge.openai.errors import RequestRefused, problem_shape, refusal, upstream_response
 from edge.openai.responses import ResponseStream, response_body
 from edge.openai.responses_schema import read_response, response_generation
+from edge.protocol import sse
 from edge.upstream.answers import served_model
 from edge.upstream.connection import Upstream
 from edge.upstream.errors import UpstreamError
@@ -37,6 +39,9 @@ Endpoint = Callable[[Request], Awaitable[ASGIApp]]
 
 API_LABEL: Final = "api"
 """Label that names the endpoint a prediction came through."""
+
+USAGE_LABEL: Final = "openai.include_usage"
+"""Label of a resumable stream: whether it ends with its usage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +61,7 @@ class OpenAiApi:
         self._upstream = upstream
         self._options = options
         self._answers = AttachedAnswers(upstream.predictions, options.timing, lifecycle)
+        self._resumables = ResumableAnswers(upstream.predictions, options.timing, lifecycle)
 
     def routes(self) -> list[BaseRoute]:
         """Return all routes."""
@@ -64,7 +70,10 @@ class OpenAiApi:
             ("/completions", self.completions, completions_schema.NAMES),
             ("/responses", self.responses, responses_schema.NAMES),
         )
+        resume = _answering(self.resume_chat, chat_schema.NAMES)
         return [
+            Route("/v1/chat/completions/{prediction_id}/stream", resume, methods=["GET"]),
+            Route("/openai/v1/chat/completions/{prediction_id}/stream", resume, methods=["GET"]),
             Route("/generate", _answering(self.generate, generate.NAMES), methods=["POST"]),
             *(
                 Route(prefix + path, _answering(endpoint, names), methods=["POST"])
@@ -85,11 +94,35 @@ class OpenAiApi:
             ),
         )
         logprobs = bool(body.logprobs)
+        if body.stream and wants_resumable(request):
+            return await self._begin_resumable(request, model, body, news)
         if body.stream:
             stream = ChatStream(model, body.choices, include_usage=body.include_usage, logprobs=logprobs)
             return self._answers.stream(request, news, stream, _refuse(chat_schema.NAMES))
         whole = await self._answers.whole(request, news)
         return _json(chat_body(whole.accepted, whole.answers, model, logprobs=logprobs), whole.headers)
+
+    async def _begin_resumable(
+        self, request: Request, model: ModelRecord, body: ChatBody, news: Sequence[NewPrediction]
+    ) -> ASGIApp:
+        if body.choices != 1:
+            raise RequestRefused("A stream with 'X-Resumable' has one choice.", "n")
+        new = replace(news[0], labels=(*news[0].labels, (USAGE_LABEL, str(body.include_usage))))
+        stream = ChatStream(model, 1, include_usage=body.include_usage, logprobs=bool(body.logprobs))
+        return await self._resumables.begin(request, new, stream, _refuse(chat_schema.NAMES), sse.COMMENT)
+
+    async def resume_chat(self, request: Request) -> ASGIApp:
+        """Stream a resumable chat completion after `Last-Event-ID`. Detached."""
+        record = await self._resumables.find(request, "openai.chat")
+        model = await self._model(request, record.model)
+        generation = record.generation
+        stream = ChatStream(
+            model,
+            1,
+            include_usage=dict(record.labels).get(USAGE_LABEL) == str(True),
+            logprobs=generation is not None and generation.top_logprobs is not None,
+        )
+        return self._resumables.resume(request, record, stream, _refuse(chat_schema.NAMES), sse.COMMENT)
 
     async def completions(self, request: Request) -> ASGIApp:
         """Continue prompts. Attached."""
