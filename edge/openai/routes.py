@@ -130,6 +130,7 @@ class OpenAiApi:
         model = await self._model(request, body.model)
         news = _news(model, "openai.completions", completion_generations(body))
         if body.stream:
+            _refuse_resumable(request)
             refuse = _refuse(completions_schema.NAMES)
             return self._answers.stream(request, news, CompletionStream(model, body), refuse)
         whole = await self._answers.whole(request, news)
@@ -144,6 +145,7 @@ class OpenAiApi:
         )
         news = _news(model, "openai.responses", (generation,))
         if body.stream:
+            _refuse_resumable(request)
             refuse = _refuse(responses_schema.NAMES)
             return self._answers.stream(request, news, ResponseStream(model.name, body), refuse)
         whole = await self._answers.whole(request, news)
@@ -152,6 +154,7 @@ class OpenAiApi:
     async def generate(self, request: Request) -> ASGIApp:
         """Stream the tokens after a prompt. Attached."""
         body = generate.read_generate(await read_json(request, self._options.body))
+        _refuse_resumable(request)
         name = body.model
         if name is None:
             served = await self._upstream.models.list(caller=caller_of(request))
@@ -172,6 +175,11 @@ class OpenAiApi:
 def _news(model: ModelRecord, api: str, generations: Sequence[Generation]) -> list[NewPrediction]:
     labels = ((API_LABEL, api),)
     return [NewPrediction(model.name, generation, labels=labels) for generation in generations]
+
+
+def _refuse_resumable(request: Request) -> None:
+    if wants_resumable(request):
+        raise RequestRefused("Only chat completions and messages can be resumed.", "X-Resumable")
 
 
 def _refuse(names: Mapping[str, str]) -> Callable[[UpstreamError], ASGIApp]:
