@@ -64,5 +64,7 @@ def _greeting(settings: Settings, port: int) -> str:
     return (
         f"Tailrace edge on {url}, service at {settings.service_address}\n"
         f"  Replicate clients:  REPLICATE_BASE_URL={url}\n"
+        f"  OpenAI clients:     OPENAI_BASE_URL={url}/v1\n"
+        f"  Anthropic clients:  ANTHROPIC_BASE_URL={url}\n"
         f"  ready?              curl {url}/readyz"
     )
