@@ -14,6 +14,10 @@ STAMP := $(VENV)/.installed
 SDKS := .venv-sdks
 SDK_LOCKS := tests/conformance/llm/python/requirements.lock tests/conformance/llm/python/old-anthropic.lock
 PYTEST := $(BIN)/python -m pytest
+EXLLAMAV2_STAMP := $(VENV)/.exllamav2
+TORCH := torch==2.13.0
+# Where else to look for torch, e.g. PyTorch's own index of CPU or CUDA builds; empty: where pip looks anyway.
+TORCH_INDEX ?=
 # More for pytest, e.g. make unit ARGS="-k stop -x"
 ARGS ?=
 # What `make breaking` compares with.
@@ -50,12 +54,30 @@ $(SDKS)/.installed: $(SDK_LOCKS)
 		--upgrade --target $(SDKS)/old-anthropic -r $(word 2,$(SDK_LOCKS))
 	@touch $@
 
+.PHONY: setup-exllamav2
+setup-exllamav2: $(EXLLAMAV2_STAMP) ## Add torch and exllamav2 to .venv (TORCH_INDEX=: a build of torch for your CUDA, or for the CPU)
+	@echo "exllamav2 is in $(VENV); its kernels are compiled when it is first loaded on a GPU"
+
+# torch first: PyPI's own brings CUDA with it, as packages that no lock file of ours could name for every machine.
+$(EXLLAMAV2_STAMP): $(STAMP) requirements-exllamav2.lock requirements-exllamav2-nodeps.lock
+	@echo "Adding torch and exllamav2 to $(VENV), some minutes the first time ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-exllamav2.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) $(TORCH)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements-exllamav2-nodeps.lock
+	@touch $@
+
+# All but exllamav2's, whose torch is another on every kind of machine.
+LOCKED_EXTRAS := --extra dev --extra edge --extra llama-cpp --extra run
+
 .PHONY: lock
 lock: ## Resolve requirements.lock anew from pyproject.toml (takes minutes; review the difference)
 	@test -x $(BIN)/pip-compile || { echo "run 'make setup' first"; exit 1; }
 	PIP_CONFIG_FILE=/dev/null CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile --quiet --upgrade --no-config \
-		--all-extras --strip-extras --allow-unsafe --generate-hashes --no-emit-index-url \
+		$(LOCKED_EXTRAS) --strip-extras --allow-unsafe --generate-hashes --no-emit-index-url \
 		--no-emit-trusted-host --no-emit-find-links --output-file requirements.lock pyproject.toml
+	PIP_CONFIG_FILE=/dev/null CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile --quiet --upgrade --no-config \
+		--constraint requirements.lock --strip-extras --allow-unsafe --generate-hashes --no-emit-index-url \
+		--no-emit-trusted-host --no-emit-find-links --output-file requirements-exllamav2.lock requirements-exllamav2.in
 	@touch requirements.lock
 
 .PHONY: lock-sdks
@@ -74,7 +96,7 @@ clean: ## Remove .venv, caches and builds; var/ (models, predictions, logs) stay
 # ---------------------------------------------------------------------------------------- running
 
 .PHONY: run
-run: $(STAMP) ## Run service and edge on a real model and stream a first prediction (PROMPT=, MODEL=, ONCE=1)
+run: $(STAMP) ## Run service and edge on a real model and stream a first prediction (PROMPT=, MODEL=, ENGINE=, ONCE=1)
 	@exec $(BIN)/python -m clients.first_run
 
 .PHONY: run-service
@@ -137,6 +159,16 @@ conformance: $(STAMP) $(SDKS)/.installed ## Official clients of the three APIs, 
 .PHONY: conformance-sdks
 conformance-sdks: $(STAMP) $(SDKS)/.installed ## Of these, the official OpenAI and Anthropic clients (Python and npm)
 	@$(PYTEST) tests/conformance/llm $(ARGS)
+
+.PHONY: test-exllamav2
+test-exllamav2: $(EXLLAMAV2_STAMP) ## The GPU engine on the real library and the CPU; needs g++, compiles half a minute once
+	$(call say,test-exllamav2)
+	@command -v "$${CXX:-g++}" >/dev/null || { echo "the library's host code needs a C++ compiler: install g++ (apt-get install g++), or name one in CXX"; exit 1; }
+	@$(PYTEST) tests/exllamav2 $(ARGS)
+
+.PHONY: gpu-check
+gpu-check: $(EXLLAMAV2_STAMP) ## The GPU engine on a CUDA machine, in under 5 minutes: kernels, caches, contract, speed (CPU: a dry run)
+	@exec $(BIN)/python -m benchmarks.gpu_check $(ARGS)
 
 .PHONY: test
 test: $(STAMP) $(SDKS)/.installed ## Every test that needs no extra toolchain (npm clients too, where Node.js is there)

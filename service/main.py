@@ -68,6 +68,11 @@ def engine_settings(settings: Settings) -> dict[str, object]:
     }
     if settings.engine == "scripted":
         return shared
+    if settings.engine == "exllamav2":
+        # The default suits a CPU; this engine has one of its own.
+        given = "engine_batch_tokens" in settings.model_fields_set
+        batch = {"batch_tokens": settings.engine_batch_tokens} if given else {}
+        return {"model_path": settings.model_path, **batch, **shared}
     path = settings.model_path or str(fetch())
     threads = settings.engine_threads or None
     return {"model_path": path, "threads": threads, "batch_tokens": settings.engine_batch_tokens, **shared}

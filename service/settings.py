@@ -72,8 +72,8 @@ class Settings(BaseSettings):
     )
     """Name under which the model is served, `owner/name`."""
     model_path: str = ""
-    """File or folder of the model. Empty: the demo model."""
-    engine: Literal["llama_cpp", "scripted"] = "llama_cpp"
+    """File or folder of the model. Empty: the demo model, which llama_cpp alone can run."""
+    engine: Literal["llama_cpp", "exllamav2", "scripted"] = "llama_cpp"
     """What runs the model. `scripted` produces fixed text, for tests only."""
     engine_slots: int = Field(default=8, ge=1, le=256)
     """Predictions generated at the same time."""
@@ -83,7 +83,8 @@ class Settings(BaseSettings):
     """Processor threads of the engine. 0: all cores."""
     engine_batch_tokens: int = Field(default=32, ge=16, le=16_384)
     """Prompt tokens a step feeds at most. Smaller: other streams wait less for a long prompt. On a CPU
-    keep it below 64: greedy text then does not depend on how a prompt was split."""
+    keep it below 64: greedy text then does not depend on how a prompt was split. exllamav2: 2048 unless set,
+    in whole pages of 256."""
     engine_options: dict[str, Any] = Field(default_factory=dict)
     """Further settings of the engine's adapter, as a JSON object; see its module."""
     hang_limit: Duration = _span("60s", "1s", "1h")
@@ -130,6 +131,12 @@ class Settings(BaseSettings):
     """The least severe level that is written."""
     log_content: bool = False
     """Also write `content.…` fields: prompts, outputs, foreign error texts. For debugging only."""
+
+    @model_validator(mode="after")
+    def _model_for_exllamav2(self) -> Self:
+        if self.engine == "exllamav2" and not self.model_path:
+            raise ValueError(f"{PREFIX}MODEL_PATH must name a model's folder with {PREFIX}ENGINE=exllamav2")
+        return self
 
     @model_validator(mode="after")
     def _retention_in_order(self) -> Self:

@@ -1,6 +1,7 @@
 """`python -m clients.first_run`: the command behind `make run`.
 
-Reads PROMPT (what to ask first), MODEL (a GGUF file instead of the demo model), ONCE (1: stop after
+Reads PROMPT (what to ask first), MODEL (a GGUF file instead of the demo model),
+ENGINE (exllamav2, with MODEL a folder), ONCE (1: stop after
 the first prediction, with exit code 0 if it worked), LOG_DIR, and every SERVICE_ and EDGE_ setting.
 Exit codes: 0 stopped by Ctrl-C or SIGTERM once serving, or ONCE done; 1 something failed; 2 the
 settings cannot be used; 130 and 143 interrupted before it served.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import socket
 import sys
@@ -75,12 +76,16 @@ class Plan:
 
 def make_plan(environ: Mapping[str, str]) -> Plan:
     """Read our variables. Raises PlanError for one that makes no sense."""
-    env = {k: v for k, v in environ.items() if k not in ("MODEL", "PROMPT", "ONCE", "LOG_DIR")}
+    env = {k: v for k, v in environ.items() if k not in ("ENGINE", "MODEL", "PROMPT", "ONCE", "LOG_DIR")}
+    engine = environ.get("ENGINE") or environ.get("SERVICE_ENGINE", "llama_cpp")
+    env["SERVICE_ENGINE"] = engine
     path = environ.get("MODEL") or environ.get("SERVICE_MODEL_PATH", "")
     if path:
         if not Path(path).exists():
             raise PlanError(f"there is no model at {path}")
         env["SERVICE_MODEL_PATH"] = path = str(Path(path).resolve())
+    if engine == "exllamav2":
+        _check_exllamav2(path)
     service_host = environ.get("SERVICE_HOST", "127.0.0.1")
     if service_host.startswith("unix:"):
         raise PlanError(
@@ -103,12 +108,19 @@ def make_plan(environ: Mapping[str, str]) -> Plan:
         edge_port=edge_port,
         model=environ.get("SERVICE_MODEL_NAME", DEFAULT_MODEL),
         model_path=path,
-        engine=environ.get("SERVICE_ENGINE", "llama_cpp"),
+        engine=engine,
         prompt=environ.get("PROMPT") or DEFAULT_PROMPT,
         once=environ.get("ONCE", "0") not in ("", "0"),
         logs=Path(environ.get("LOG_DIR") or "var/log"),
         env=env,
     )
+
+
+def _check_exllamav2(path: str) -> None:
+    if importlib.util.find_spec("exllamav2") is None or importlib.util.find_spec("torch") is None:
+        raise PlanError("exllamav2 is not installed: run `make setup-exllamav2` (docs/engines/exllamav2.md)")
+    if not Path(path or "/dev/null").is_dir():
+        raise PlanError("exllamav2 needs a model's folder: make run ENGINE=exllamav2 MODEL=/path/to/folder")
 
 
 def _port(environ: Mapping[str, str], name: str, default: int, host: str) -> int:

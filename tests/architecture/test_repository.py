@@ -69,9 +69,13 @@ FORBIDDEN: list[tuple[str, Callable[[str], bool]]] = [
 ]
 
 
+LOCKS = ("requirements.lock", "requirements-exllamav2.lock", "requirements-exllamav2-nodeps.lock")
+
+
+@pytest.mark.parametrize("lock", LOCKS)
 @pytest.mark.parametrize(("what", "matches"), FORBIDDEN, ids=[what for what, _ in FORBIDDEN])
-def test_the_lock_names_no_host(what: str, matches: Callable[[str], bool]) -> None:
-    lines = (ROOT / "requirements.lock").read_text().splitlines()
+def test_the_locks_name_no_host(lock: str, what: str, matches: Callable[[str], bool]) -> None:
+    lines = (ROOT / lock).read_text().splitlines()
     assert [line for line in lines if matches(line)] == [], what
 
 
@@ -82,5 +86,7 @@ def test_the_lock_has_every_direct_dependency() -> None:
         *(d for group in project["optional-dependencies"].values() for d in group),
     ]
     names = {re.split(r"[<>=\[~! ]", d, maxsplit=1)[0].lower() for d in wanted}
-    locked = set(re.findall(r"^([a-z0-9._-]+)==", (ROOT / "requirements.lock").read_text(), re.MULTILINE))
-    assert names - locked == set(), "run `make lock`"
+    text = "".join((ROOT / lock).read_text() for lock in LOCKS)
+    locked = set(re.findall(r"^([a-z0-9._-]+)==", text, re.MULTILINE))
+    # torch is another build on every kind of machine; the Makefile names its version.
+    assert names - locked == {"torch"}, "run `make lock`"

@@ -90,7 +90,9 @@ async def test_going_away_frees_the_slot(narrow: Pair, dialect: Dialect, phase: 
     assert record.attached and ended.status == pb.STATUS_CANCELED
     assert ended.finish_reason == pb.FINISH_REASON_CANCELED
     tokens = ended.usage.output_tokens
-    assert "".join(ended.output) == "a " * tokens, "its partial usage is exact"
+    text = "".join(ended.output)
+    assert text == "a " * (len(text) // 2)
+    assert 0 <= tokens - len(text) // 2 <= 3, "all that was sampled counts, also what was on its way"
     assert (tokens > 0) == (phase == "decode")
 
 

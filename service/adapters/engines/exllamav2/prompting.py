@@ -1,0 +1,119 @@
+"""Prompts to the ids that the model is fed, and the end of a turn as the template writes it.
+
+Owns the model's tokenizer (Hugging Face's `tokenizers`) as the prompt code sees it. The library's
+own tokenizer is used for nothing but its vocabulary size.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import assert_never
+
+from tokenizers import Tokenizer
+
+from service.adapters.engines.exllamav2.model_files import ModelFiles
+from service.adapters.engines.exllamav2.vocabulary import Vocabulary
+from service.adapters.prompts.chat_template import ChatTemplate, ChatTemplateError
+from service.adapters.prompts.special_ids import Segment, checked_ids, segment_ids
+from service.domain.request import ChatMessage, ChatPrompt, Prompt, TextPrompt, TokenPrompt
+from service.ports.engine import EngineLoadError, PromptError
+
+_LEAD = "\n"
+"""Text that no tokenizer merges with what follows; it takes the blank that sentencepiece adds."""
+_ANSWER = "tailrace-answer"
+
+
+class Prompting:
+    """Turn prompts into ids. Thread-safe."""
+
+    def __init__(self, files: ModelFiles, vocabulary: Vocabulary) -> None:
+        """Build the tokenizers. Raises EngineLoadError."""
+        source = json.dumps(dict(files.tokenizer))
+        try:
+            # Two of them: whether special tokens' text counts is a state of the object.
+            self._plain, self._special = (Tokenizer.from_str(source) for _ in range(2))
+        except Exception as error:
+            raise EngineLoadError(f"{files.folder}/tokenizer.json cannot be used: {error}") from error
+        for tokenizer in (self._plain, self._special):
+            tokenizer.no_truncation()
+            tokenizer.no_padding()
+        self._plain.encode_special_tokens = True
+        self._vocabulary = vocabulary
+        self._bos = self._wanted_bos(files)
+        self._lead = self._encode(_LEAD, special=False)
+        self._template: ChatTemplate | None = None
+        if files.chat_template:
+            try:
+                self._template = ChatTemplate(
+                    files.chat_template,
+                    bos_text=files.bos_text,
+                    eos_text=files.eos_text,
+                    special_tokens=vocabulary.special.values(),
+                )
+            except ChatTemplateError as error:
+                raise EngineLoadError(f"{files.folder}: {error}: mend the template, or remove it") from error
+
+    @property
+    def has_template(self) -> bool:
+        """Whether messages can be rendered."""
+        return self._template is not None
+
+    def turn_end_ids(self) -> tuple[int, ...]:
+        """Return the special token that the template puts right behind an answer, if there is one."""
+        if self._template is None:
+            return ()
+        messages = (ChatMessage("user", "?"), ChatMessage("assistant", _ANSWER), ChatMessage("user", "?"))
+        try:
+            text = "".join(segment.text for segment in self._template.render(messages))
+        except PromptError:
+            return ()
+        _, found, after = text.partition(_ANSWER)
+        after = after.lstrip()
+        ending = [
+            i for i, token in self._vocabulary.special.items() if found and token and after.startswith(token)
+        ]
+        return tuple(sorted(ending))
+
+    def ids(self, prompt: Prompt, continuation: str) -> tuple[int, ...]:
+        """Return what is fed for `prompt` and then `continuation`. Raises PromptError."""
+        ids = self._prompt_ids(prompt)
+        if continuation:
+            ids += tuple(self._tokenize(continuation, parse_special=False, at_start=False))
+        return ids
+
+    def _prompt_ids(self, prompt: Prompt) -> tuple[int, ...]:
+        segments: tuple[Segment, ...] = ()
+        match prompt:
+            case TokenPrompt(token_ids):
+                return checked_ids(token_ids, self._vocabulary.size)
+            case TextPrompt(text):
+                segments = (Segment(text, special=True),)
+            case ChatPrompt(messages):
+                if self._template is None:
+                    raise PromptError("this model has no chat template: send a text prompt")
+                segments = self._template.render(messages)
+            case _ as unreachable:
+                assert_never(unreachable)
+        return checked_ids(segment_ids(segments, self._tokenize, self._bos), self._vocabulary.size)
+
+    def _tokenize(self, text: str, *, parse_special: bool, at_start: bool) -> list[int]:
+        if at_start or not self._vocabulary.space_prefix:
+            return self._encode(text, special=parse_special)
+        ids = self._encode(_LEAD + text, special=parse_special)
+        if ids[: len(self._lead)] == self._lead:
+            return ids[len(self._lead) :]
+        return self._encode(text, special=parse_special)
+
+    def _encode(self, text: str, *, special: bool) -> list[int]:
+        tokenizer = self._special if special else self._plain
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise PromptError("the prompt holds half a surrogate pair, which is no character") from None
+        return list(tokenizer.encode(text, add_special_tokens=False).ids)
+
+    def _wanted_bos(self, files: ModelFiles) -> int | None:
+        without, own = (self._special.encode("a", add_special_tokens=add).ids for add in (False, True))
+        if len(own) > len(without) and own[0] not in without[:1]:
+            return int(own[0])
+        return self._vocabulary.id_of(files.bos_text) if files.adds_bos and files.bos_text else None
