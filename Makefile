@@ -13,6 +13,9 @@ STAMP := $(VENV)/.installed
 # Programs that call the edge from outside and cannot be installed beside it; the conformance tests use it.
 CALLERS := .venv-callers
 CALLERS_LOCK := tests/conformance/callers/requirements.lock
+# Official clients of the OpenAI and Anthropic APIs, which the conformance tests run as programs of their own.
+SDKS := .venv-sdks
+SDK_LOCKS := tests/conformance/llm/python/requirements.lock tests/conformance/llm/python/old-anthropic.lock
 PYTEST := $(BIN)/python -m pytest
 EXLLAMAV2_STAMP := $(VENV)/.exllamav2
 TORCH := torch==2.13.0
@@ -54,6 +57,17 @@ $(CALLERS)/.installed: $(CALLERS_LOCK)
 	@$(CALLERS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(CALLERS_LOCK)
 	@touch $@
 
+.PHONY: setup-sdks
+setup-sdks: $(SDKS)/.installed ## Create .venv-sdks with the official OpenAI and Anthropic clients
+
+$(SDKS)/.installed: $(SDK_LOCKS)
+	@echo "Setting up $(SDKS): $$(grep -c '^[a-z].*==' $(word 1,$(SDK_LOCKS))) packages, a minute the first time ..."
+	@test -x $(SDKS)/bin/python || $(PYTHON) -m venv $(SDKS)
+	@$(SDKS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(word 1,$(SDK_LOCKS))
+	@$(SDKS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps \
+		--upgrade --target $(SDKS)/old-anthropic -r $(word 2,$(SDK_LOCKS))
+	@touch $@
+
 .PHONY: setup-exllamav2
 setup-exllamav2: $(EXLLAMAV2_STAMP) ## Add torch and exllamav2 to .venv (TORCH_INDEX=: a build of torch for your CUDA, or for the CPU)
 	@echo "exllamav2 is in $(VENV); its kernels are compiled when it is first loaded on a GPU"
@@ -87,9 +101,17 @@ lock-callers: ## Resolve the lock of .venv-callers anew
 		--no-config --strip-extras --allow-unsafe --generate-hashes --no-emit-index-url --no-emit-trusted-host \
 		--no-emit-find-links --output-file $(CALLERS_LOCK) tests/conformance/callers/requirements.in
 
+.PHONY: lock-sdks
+lock-sdks: ## Resolve the lock of .venv-sdks anew
+	@test -x $(BIN)/pip-compile || { echo "run 'make setup' first"; exit 1; }
+	cd tests/conformance/llm/python && PIP_CONFIG_FILE=/dev/null CUSTOM_COMPILE_COMMAND="make lock-sdks" \
+		../../../../$(BIN)/pip-compile --quiet --upgrade --no-config --strip-extras --allow-unsafe \
+		--generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links \
+		--output-file requirements.lock requirements.in
+
 .PHONY: clean
 clean: ## Remove .venv, caches and builds; var/ (models, predictions, logs) stays
-	rm -rf $(VENV) $(CALLERS) build dist ./*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(CALLERS) $(SDKS) build dist ./*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +
 
 # ---------------------------------------------------------------------------------------- running
@@ -156,12 +178,16 @@ e2e: $(STAMP) ## Service and edge as processes, as users start them
 	@$(PYTEST) tests/e2e $(ARGS)
 
 .PHONY: conformance
-conformance: $(STAMP) $(CALLERS)/.installed ## Replicate's own Python and npm clients, unchanged, against the edge
+conformance: $(STAMP) $(CALLERS)/.installed $(SDKS)/.installed ## Official clients of the three APIs, Python and npm, unchanged
 	@$(PYTEST) tests/conformance $(ARGS)
 
 .PHONY: conformance-py2
 conformance-py2: $(STAMP) $(CALLERS)/.installed ## Of these, Replicate's generated Python client (2.0 beta) alone
 	@$(PYTEST) tests/conformance/callers/test_replicate_py2.py $(ARGS)
+
+.PHONY: conformance-sdks
+conformance-sdks: $(STAMP) $(SDKS)/.installed ## Of these, the official OpenAI and Anthropic clients (Python and npm)
+	@$(PYTEST) tests/conformance/llm $(ARGS)
 
 .PHONY: test-exllamav2
 test-exllamav2: $(EXLLAMAV2_STAMP) ## The GPU engine on the real library and the CPU; needs g++, compiles half a minute once
@@ -181,7 +207,7 @@ browser: $(STAMP) ## The web pages in Chromium; pictures of them in build/screen
 	@$(PYTEST) tests/browser $(ARGS)
 
 .PHONY: test
-test: $(STAMP) $(CALLERS)/.installed ## Every test that needs no extra toolchain (npm clients too, where Node.js is there)
+test: $(STAMP) $(CALLERS)/.installed $(SDKS)/.installed ## Every test that needs no extra toolchain (npm clients too, where Node.js is there)
 	$(call say,test: unit + contract + integration + e2e + conformance)
 	@$(PYTEST) tests/unit tests/contract tests/integration tests/e2e tests/conformance $(ARGS)
 

@@ -63,14 +63,19 @@ no error: the call succeeds and the prediction's `status` is `failed`.
 | reason | meaning | gRPC | HTTP | a retry helps |
 |---|---|---|---|---|
 {rows}
-`UNREACHABLE` and `DEADLINE_EXCEEDED` are the edge's own: the service did not answer it. Over gRPC the same
-conditions are `UNAVAILABLE` and `DEADLINE_EXCEEDED` without an `ErrorInfo`. Input that the edge refuses
-before it asks the service is answered with 422 like `INVALID_REQUEST`, a body that is not JSON with 400.
+The last five are the edge's own. `UNREACHABLE` and `DEADLINE_EXCEEDED`: the service did not answer it; over
+gRPC the same conditions are `UNAVAILABLE` and `DEADLINE_EXCEEDED` without an `ErrorInfo`. The others stand
+where the answer is a prediction's output: in OpenAI's and Anthropic's APIs, which write errors in their own
+shapes. Input that the edge refuses before it asks the service is answered with 422 like `INVALID_REQUEST`
+(with 400 in those two APIs), a body that is not JSON with 400.
 """
 
 EDGE_ONLY = {
     Reason.UNREACHABLE: "The service cannot be reached.",
     Reason.DEADLINE_EXCEEDED: "The service did not answer in time.",
+    Reason.GENERATION_FAILED: "The prediction failed.",
+    Reason.GENERATION_CANCELED: "The prediction was canceled through the API.",
+    Reason.GENERATION_DEADLINE: "The prediction's own deadline passed.",
 }
 WITH_FIELDS = frozenset({Reason.INVALID_REQUEST, Reason.CONTEXT_EXCEEDED, Reason.UNSUPPORTED_BY_ENGINE})
 """Reasons that come with field violations."""

@@ -3,7 +3,8 @@
 A factory: nothing exists before it is called, and two applications in one process share nothing.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 
 import orjson
@@ -15,6 +16,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from edge.anthropic.routes import AnthropicApi, AnthropicOptions
 from edge.auth.gate import Gate
 from edge.auth.token_file import GrantFile
 from edge.auth.usage import DefaultLimits
@@ -25,6 +27,9 @@ from edge.http.lifecycle import Lifecycle
 from edge.http.middleware import Logger, RequestBoundary
 from edge.http.problem_responses import problem_response
 from edge.http.sse_response import SseTiming
+from edge.model_list import ModelList
+from edge.openai.routes import OpenAiApi, OpenAiOptions
+from edge.problem_shapes import demand_of_any, shaped
 from edge.protocol.cors import CorsPolicy
 from edge.protocol.problems import Problem
 from edge.replicate.endpoints import ENDPOINTS
@@ -84,22 +89,30 @@ def create_app(
     """Return the application that serves `upstream`. Raises GrantsError for a bad file of tokens."""
     base = settings.public_base()
     urls = PublicUrls(base, settings.proxies())
+    body = BodyLimits(settings.body_max_bytes, settings.body_deadline)
+    timing = SseTiming(
+        keepalive=settings.keepalive,
+        send_deadline=settings.send_deadline,
+        hold_after_end=settings.hold_after_done,
+        closing_spread=settings.drain_spread,
+    )
+    models = ModelList(upstream.models, urls)
     replicate = ReplicateApi(
         upstream,
         ReplicateOptions(
             tokens=StreamTokens(secret),
             urls=urls,
-            body=BodyLimits(settings.body_max_bytes, settings.body_deadline),
-            timing=SseTiming(
-                keepalive=settings.keepalive,
-                send_deadline=settings.send_deadline,
-                hold_after_end=settings.hold_after_done,
-                closing_spread=settings.drain_spread,
-            ),
+            body=body,
+            timing=timing,
             deployments=settings.deployments,
         ),
         lifecycle,
     )
+    # No reader can resume these, so at shutdown they may go on while there is time.
+    grace = max(timedelta(0), settings.drain_deadline - settings.drain_spread - timedelta(seconds=1))
+    attached = replace(timing, hold_after_end=timedelta(0), closing_grace=grace)
+    openai = OpenAiApi(upstream, OpenAiOptions(body, attached, settings.default_max_tokens), lifecycle)
+    anthropic = AnthropicApi(upstream, AnthropicOptions(body, attached), lifecycle)
     web = WebOptions(load_assets(), urls.base, echo_input, is_open=not settings.tokens_file)
     pages = WebPages(upstream, web)
     probes = Probes(upstream.health, lifecycle)
@@ -110,7 +123,10 @@ def create_app(
             Route("/readyz", probes.readyz),
             Route("/openapi.json", references.openapi),
             Route("/docs", references.docs),
-            *replicate.routes(),
+            *openai.routes(),
+            *anthropic.routes(),
+            *replicate.routes(models.replicate_handlers()),
+            *models.routes(),
             *pages.routes(),
         ],
         exception_handlers={HTTPException: _http_problem},
@@ -125,8 +141,9 @@ def create_app(
             settings.token_requests_per_minute,
             settings.token_concurrency,
         ),
+        demands=demand_of_any,
     )
-    boundary = RequestBoundary(gate, log, prefix="" if base is None else base.prefix)
+    boundary = RequestBoundary(gate, log, prefix="" if base is None else base.prefix, shape=shaped)
     return CorsHeaders(boundary, CorsPolicy(settings.cors_origins))
 
 
@@ -144,8 +161,9 @@ async def _http_problem(request: Request, error: Exception) -> Response:
     if error.status_code == 405 and request.method == "OPTIONS":
         return Response(None, 204, {"allow": f"{(error.headers or {}).get('Allow', '')}, OPTIONS"})
     if error.status_code == 404:
-        return problem_response(Problem("Not found", 404, "There is nothing at this path."))
+        return shaped(request.scope, Problem("Not found", 404, "There is nothing at this path."), {})
     if error.status_code == 405:
         problem = Problem("Method not allowed", 405, "This path has no such method.")
-        return problem_response(problem, error.headers)
-    return problem_response(Problem("Request refused", error.status_code, error.detail), error.headers)
+        return shaped(request.scope, problem, error.headers or {})
+    problem = Problem("Request refused", error.status_code, error.detail)
+    return shaped(request.scope, problem, error.headers or {})

@@ -80,6 +80,8 @@ def _greeting(settings: Settings, port: int) -> str:
     return (
         f"Tailrace edge on {url}, service at {settings.service_address}\n"
         f"  Replicate clients:  REPLICATE_BASE_URL={url}\n"
+        f"  OpenAI clients:     OPENAI_BASE_URL={url}/v1\n"
+        f"  Anthropic clients:  ANTHROPIC_BASE_URL={url}\n"
         f"  playground          {url}/\n"
         f"  API tokens:         {settings.tokens_file or 'none are asked for'}\n"
         f"  ready?              curl {url}/readyz"

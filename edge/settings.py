@@ -152,6 +152,10 @@ class Settings(BaseSettings):
     header_deadline: Annotated[Duration, Field(ge=_MILLISECOND, le=_HOUR)] = timedelta(seconds=10)
     """For a request's headers to arrive."""
 
+    default_max_tokens: Annotated[int, Field(ge=1, le=1_000_000)] = 2048
+    """Output tokens of an OpenAI chat or response that names no limit; cut to what the context has room
+    for. Some engines reserve memory for all of them."""
+
     idle: Annotated[Duration, Field(ge=timedelta(seconds=1), le=_HOUR)] = timedelta(seconds=5)
     """How long a connection may wait for its next request; rounded to whole seconds."""
 

@@ -33,6 +33,7 @@ ALLOWED_HEADERS: Final = (
     "tracestate",
     "user-agent",
     "x-api-key",
+    "x-resumable",
 )
 EXPOSED_HEADERS: Final = (
     "idempotent-replayed",
@@ -40,6 +41,7 @@ EXPOSED_HEADERS: Final = (
     "preference-applied",
     "ratelimit-remaining",
     "ratelimit-reset",
+    "request-id",
     "retry-after",
     "www-authenticate",
     "x-request-id",

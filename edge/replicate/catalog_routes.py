@@ -59,9 +59,7 @@ class CatalogApi:
         """Return what serves each operation."""
         unserved = ("files.create", "files.list", "files.get", "files.delete", "files.download")
         return {
-            "models.list": self.list_models,
             "models.search": self.search_models,
-            "models.get": self.get_model,
             "models.versions.list": self.list_versions,
             "models.versions.get": self.get_version,
             "models.readme.get": self.get_readme,
@@ -80,19 +78,10 @@ class CatalogApi:
             **dict.fromkeys(unserved, self.unserved),
         }
 
-    async def list_models(self, request: Request) -> Response:
-        """Return all models, in the service's order."""
-        refuse_cursor(request.query_params)
-        return self._model_page(request, await self._models.list(caller=caller_of(request)))
-
     async def search_models(self, request: Request) -> Response:
         """Return the models that the body's text finds."""
         text = (await read_body(request, self._body)).decode("utf-8", "replace")
         return self._model_page(request, await self._found(request, text))
-
-    async def get_model(self, request: Request) -> Response:
-        """Return a model."""
-        return _json(model_object(await self._model(request), self._urls.base(request)))
 
     async def list_versions(self, request: Request) -> Response:
         """Return a model's one version."""

@@ -4,6 +4,7 @@ Disconnect policy of all of them: detached. A create goes on when its caller goe
 waits or streams; only a cancel, a deadline or the service's run limit end a prediction.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Final
@@ -19,7 +20,7 @@ from edge.http.body import BodyLimits, read_json
 from edge.http.lifecycle import Lifecycle
 from edge.http.middleware import caller_of
 from edge.http.problem_responses import problem_response
-from edge.http.sse_response import SseResponse, SseTiming
+from edge.http.sse_response import FirstBytes, SseResponse, SseTiming
 from edge.protocol import sse
 from edge.protocol.event_ids import Cursor, parse_last_event_id
 from edge.protocol.prefer import hold, parse_prefer
@@ -91,12 +92,12 @@ class ReplicateApi:
         self._catalog = CatalogApi(upstream.models, options.deployments, options.urls, options.body)
         self._lifecycle = lifecycle
 
-    def routes(self) -> list[BaseRoute]:
-        """Return all routes."""
-        return build_routes(ENDPOINTS, self.handlers())
+    def routes(self, shared: Mapping[str, Handler]) -> list[BaseRoute]:
+        """Return all routes; `shared` serves the operations whose paths other APIs have too."""
+        return build_routes(ENDPOINTS, {**self.handlers(), **shared})
 
     def handlers(self) -> dict[str, Handler]:
-        """Return what serves each operation of the table."""
+        """Return what serves each operation of the table that is Replicate's alone."""
         return {
             "predictions.create": self.create,
             "predictions.put": self.create,
@@ -261,7 +262,7 @@ class ReplicateApi:
             lifecycle=self._lifecycle,
             refuse=_refuse_stream,
             headers=STREAM_HEADERS,
-            await_first=cursor.sequence == 0,
+            first_bytes=FirstBytes.AT_ONCE if cursor.sequence else FirstBytes.FIRST_EVENT,
         )
 
     async def _held(

@@ -13,11 +13,12 @@ the number of tokens sampled since the last `tokens`, with the id of the output 
 """
 
 import json
+from datetime import timedelta
 from typing import Final, assert_never
 
 from edge.protocol.chunks import split_piece
 from edge.protocol.event_ids import Cursor, format_id
-from edge.protocol.sse import TIMEOUT_408, encode_event
+from edge.protocol.sse import TIMEOUT_408, encode_event, encode_retry
 from edge.protocol.timestamps import format_timestamp
 from edge.upstream.errors import UpstreamError
 from edge.upstream.events import Accepted, Completed, LogLine, OutputText, PredictionEvent, Started, Status
@@ -30,7 +31,7 @@ _GO_ON: Final = "The prediction may still be running: read on with Last-Event-ID
 class ReplicateStream:
     """Renders one stream, from a cursor on. An `SseRendering`."""
 
-    __slots__ = ("_all_events", "_created_s", "_part", "_sequence", "_skip")
+    __slots__ = ("_all_events", "_created_s", "_part", "_sequence", "_skip", "ended")
 
     def __init__(self, created_s: int, cursor: Cursor, *, all_events: bool = False) -> None:
         """`created_s`: the prediction's creation in Unix seconds; 0 when `Accepted` will tell it."""
@@ -39,6 +40,7 @@ class ReplicateStream:
         self._sequence = cursor.sequence
         self._part = cursor.part
         self._skip = cursor.part
+        self.ended = False
 
     def render(self, event: PredictionEvent) -> bytes:
         """Return the frames of `event`."""
@@ -49,6 +51,7 @@ class ReplicateStream:
                     frames += encode_event("tokens", self._position(), str(event.token_count))
                 return frames
             case Completed():
+                self.ended = True
                 return self._completed(event)
             case Accepted():
                 self._created_s = int(event.time.timestamp())
@@ -66,6 +69,10 @@ class ReplicateStream:
     def render_failure(self, error: UpstreamError) -> bytes:
         """Return an `error` that does not end the prediction, and so no `done`."""
         return encode_event("error", self._position(), _detail(f"{error.message} {_GO_ON}"))
+
+    def render_leaving(self, pause: timedelta) -> bytes:
+        """Return when to come back."""
+        return encode_retry(pause)
 
     def last_words(self) -> bytes:
         """Return what Replicate says to a reader that stays after the end."""

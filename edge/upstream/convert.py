@@ -56,7 +56,14 @@ def event_from_proto(message: prediction_pb2.PredictionEvent) -> PredictionEvent
     match message.WhichOneof("event"):
         case "output":
             delta = message.output
-            return events.OutputText(message.first_sequence, message.sequence, delta.text, delta.token_count)
+            return events.OutputText(
+                message.first_sequence,
+                message.sequence,
+                delta.text,
+                delta.token_count,
+                tuple(delta.token_ids),
+                tuple(map(_logprob, delta.logprobs)) if delta.logprobs else (),
+            )
         case "accepted":
             accepted = message.accepted
             return events.Accepted(message.sequence, accepted.prediction_id, _moment(accepted.time))
@@ -173,26 +180,56 @@ def generation_to_proto(generation: records.Generation) -> prediction_pb2.Genera
             frequency_penalty=sampling.frequency_penalty or 0.0,
             presence_penalty=sampling.presence_penalty or 0.0,
             seed=sampling.seed,
+            logit_bias=dict(sampling.logit_bias),
         ),
         stopping=prediction_pb2.Stopping(
             max_tokens=None if stopping.max_tokens is None else min(stopping.max_tokens, MAX_INT32),
             min_tokens=min(stopping.min_tokens or 0, MAX_INT32),
             stop=stopping.stop,
+            stop_token_ids=stopping.stop_token_ids,
+            ignore_eos=stopping.ignore_eos,
         ),
+        priority=generation.priority,
     )
+    if generation.top_logprobs is not None:
+        message.logprobs.top = generation.top_logprobs
+        message.logprobs.SetInParent()
     match generation.input:
         case records.TextInput(text):
             message.prompt = text
-        case records.ChatInput(messages):
-            message.chat.SetInParent()
-            message.chat.messages.extend(
-                prediction_pb2.ChatMessage(role=turn.role, content=turn.content) for turn in messages
-            )
-        case records.TokenInput(token_ids):
-            message.tokens.SetInParent()
-            message.tokens.token_ids.extend(token_ids)
+        case records.ChatInput() as chat:
+            message.chat.CopyFrom(_chat_to_proto(chat))
+        case records.TokenInput() as tokens:
+            message.tokens.CopyFrom(_tokens_to_proto(tokens))
     if generation.json_schema is not None:
         message.json_schema = generation.json_schema
+    return message
+
+
+def predict_to_proto(
+    new: records.NewPrediction, request_id: str, owner: str = ""
+) -> prediction_service_pb2.PredictRequest:
+    """Return the request that creates `new` for `owner`, attached, and streams it."""
+    return prediction_service_pb2.PredictRequest(
+        model=new.model,
+        generation=generation_to_proto(new.generation),
+        request_id=request_id,
+        cancel_after=None if new.cancel_after is None else duration(new.cancel_after),
+        labels=dict(new.labels),
+        owner=owner,
+    )
+
+
+def count_to_proto(model: str, given: records.ModelInput) -> model_service_pb2.CountTokensRequest:
+    """Return the request that counts what `given` feeds to `model`."""
+    message = model_service_pb2.CountTokensRequest(model=model)
+    match given:
+        case records.TextInput(text):
+            message.prompt = text
+        case records.ChatInput() as chat:
+            message.chat.CopyFrom(_chat_to_proto(chat))
+        case records.TokenInput() as tokens:
+            message.tokens.CopyFrom(_tokens_to_proto(tokens))
     return message
 
 
@@ -235,14 +272,33 @@ def _generation_from_proto(message: prediction_pb2.GenerationRequest) -> records
             frequency_penalty=sampling.frequency_penalty or None,
             presence_penalty=sampling.presence_penalty or None,
             seed=sampling.seed if sampling.HasField("seed") else None,
+            logit_bias=tuple(sorted(sampling.logit_bias.items())),
         ),
         records.Stopping(
             max_tokens=stopping.max_tokens if stopping.HasField("max_tokens") else None,
             min_tokens=stopping.min_tokens or None,
             stop=tuple(stopping.stop),
+            stop_token_ids=tuple(stopping.stop_token_ids),
+            ignore_eos=stopping.ignore_eos,
         ),
         message.json_schema if message.WhichOneof("constraint") == "json_schema" else None,
+        message.logprobs.top if message.HasField("logprobs") else None,
+        message.priority,
     )
+
+
+def _chat_to_proto(chat: records.ChatInput) -> prediction_pb2.ChatInput:
+    turns = (prediction_pb2.ChatMessage(role=turn.role, content=turn.content) for turn in chat.messages)
+    return prediction_pb2.ChatInput(messages=turns)
+
+
+def _tokens_to_proto(tokens: records.TokenInput) -> prediction_pb2.TokenInput:
+    return prediction_pb2.TokenInput(token_ids=tokens.token_ids)
+
+
+def _logprob(message: prediction_pb2.TokenLogprob) -> events.TokenLogprob:
+    top = tuple(events.TopLogprob(item.token, item.data, item.logprob) for item in message.top)
+    return events.TokenLogprob(message.token, message.data, message.logprob, top)
 
 
 def _completed(sequence: int, message: prediction_pb2.Completed) -> events.Completed:

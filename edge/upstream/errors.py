@@ -27,7 +27,7 @@ MAX_RETRY_AFTER: Final = timedelta(hours=1)
 
 
 class Reason(enum.Enum):
-    """Why; the names are those of proto `ErrorReason` without prefix, and two of the edge's own."""
+    """Why; the names are those of proto `ErrorReason` without prefix, and those of the edge's own."""
 
     INVALID_REQUEST = "INVALID_REQUEST"
     CONTEXT_EXCEEDED = "CONTEXT_EXCEEDED"
@@ -47,6 +47,10 @@ class Reason(enum.Enum):
     """No answer from the service; the edge's own."""
     DEADLINE_EXCEEDED = "DEADLINE_EXCEEDED"
     """The service took longer than the call may take; the edge's own."""
+    GENERATION_FAILED = "GENERATION_FAILED"
+    """The prediction failed, where the answer is its output; the edge's own, like the next two."""
+    GENERATION_CANCELED = "GENERATION_CANCELED"
+    GENERATION_DEADLINE = "GENERATION_DEADLINE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +80,9 @@ OUTCOMES: Final = {
     Reason.INTERNAL: Outcome(500, "Internal error"),
     Reason.UNREACHABLE: Outcome(503, "Service unavailable", retryable=True),
     Reason.DEADLINE_EXCEEDED: Outcome(504, "Deadline exceeded", retryable=True),
+    Reason.GENERATION_FAILED: Outcome(500, "Generation failed"),
+    Reason.GENERATION_CANCELED: Outcome(409, "Generation canceled"),
+    Reason.GENERATION_DEADLINE: Outcome(504, "Generation took too long"),
 }
 """Total over `Reason`, which is total over the proto enum; both are tested."""
 
@@ -85,6 +92,9 @@ _FIXED_MESSAGES: Final = {
     Reason.INTERNAL: "An internal error happened.",
     Reason.PREDICTION_NOT_FOUND: "No such prediction.",
     Reason.ID_CONFLICT: "This Idempotency-Key or prediction id was used before, with another body.",
+    Reason.GENERATION_FAILED: "The model failed while it generated.",
+    Reason.GENERATION_CANCELED: "The prediction was canceled through the API.",
+    Reason.GENERATION_DEADLINE: "The prediction's deadline passed before it ended.",
 }
 """Told instead of the service's own words."""
 
@@ -114,6 +124,8 @@ class UpstreamError(Exception):
         self.reason = reason
         self.message = message or _FIXED_MESSAGES.get(reason, OUTCOMES[reason].title)
         self.violations = violations
+        self.prediction_id = ""
+        """The prediction that failed so, where there is one."""
         self.retry_after = retry_after
         if retry_after is None and self.outcome.retryable:
             self.retry_after = DEFAULT_RETRY_AFTER

@@ -88,6 +88,37 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
+class TopLogprob:
+    """One alternative at a place of the output."""
+
+    token: str
+    """Printable form; half a character shows as U+FFFD."""
+
+    data: bytes
+    """The token's exact bytes."""
+
+    logprob: float
+    """Natural logarithm, at most 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """The probability of one token of the output."""
+
+    token: str
+    """Printable form; half a character shows as U+FFFD."""
+
+    data: bytes
+    """The token's exact bytes; joined over all tokens they are the text."""
+
+    logprob: float
+    """Natural logarithm, at most 0."""
+
+    top: tuple[TopLogprob, ...] = ()
+    """As many as asked, the most likely first."""
+
+
+@dataclass(frozen=True, slots=True)
 class OutputText:
     """Some output: whole characters, of one log entry or several in a row."""
 
@@ -102,6 +133,12 @@ class OutputText:
 
     token_count: int
     """Tokens sampled since the event before."""
+
+    token_ids: tuple[int, ...] = ()
+    """The tokens whose text this completes; empty where the engine does not know ids."""
+
+    logprobs: tuple[TokenLogprob, ...] = ()
+    """One a token, only when asked for."""
 
 
 @dataclass(frozen=True, slots=True)

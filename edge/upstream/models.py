@@ -13,7 +13,7 @@ import grpc
 from edge.upstream import convert
 from edge.upstream.calls import CallPolicy, call
 from edge.upstream.metadata import Caller
-from edge.upstream.records import ModelRecord
+from edge.upstream.records import ModelInput, ModelRecord
 from protos.tailrace.v1 import model_service_pb2, model_service_pb2_grpc
 
 FRESH_FOR: Final = timedelta(seconds=5)
@@ -44,6 +44,11 @@ class RpcModels:
         answer = await call(self._stub.ListModels, request, self._policy, caller=caller)
         self._kept.clear()
         return tuple(self._keep(convert.model_from_proto(model)) for model in answer.models)
+
+    async def count_tokens(self, name: str, given: ModelInput, *, caller: Caller) -> int:
+        """Return what `given` feeds to the model."""
+        request = convert.count_to_proto(name, given)
+        return int((await call(self._stub.CountTokens, request, self._policy, caller=caller)).input_tokens)
 
     def _keep(self, model: ModelRecord) -> ModelRecord:
         if model.is_known:

@@ -6,16 +6,19 @@ Promises that hold for every implementation:
 2. A call has a deadline of its own; nothing waits for ever.
 3. Passing faults are retried inside, within the budget of the settings, where a repeat is safe.
 4. `create` is safe to have been retried: one call makes at most one prediction.
-5. The caller's going away cancels no prediction: none is attached.
+5. The caller's going away cancels only what `predict` made; all else is detached.
 """
 
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from edge.upstream.events import PredictionEvent
+from edge.upstream.events import Accepted, PredictionEvent
 from edge.upstream.metadata import Caller
 from edge.upstream.records import (
+    ModelInput,
     ModelRecord,
     NewPrediction,
     PredictionPage,
@@ -40,11 +43,46 @@ class EventStream(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """An event of one of several predictions that are read together."""
+
+    index: int
+    """Which: its place in what was asked."""
+
+    event: PredictionEvent
+
+
+class ChoiceStream(Protocol):
+    """The events of predictions made together; of each one, what `EventStream` promises.
+
+    Cancelling `receive` neither loses anything nor cancels a prediction.
+    """
+
+    @property
+    def accepted(self) -> tuple[Accepted, ...]:
+        """Return each prediction's first event, in the order asked; `receive` gives them too."""
+        ...
+
+    async def receive(self) -> tuple[Choice, ...]:
+        """Return all events that are ready: at least one. Not to be asked after the last `Completed`."""
+        ...
+
+
 class UpstreamPredictions(Protocol):
     """Predictions of the service."""
 
     async def create(self, new: NewPrediction, *, caller: Caller) -> PredictionRecord:
         """Create a prediction that runs to its end whoever goes away."""
+        ...
+
+    def predict(
+        self, news: Sequence[NewPrediction], *, caller: Caller
+    ) -> AbstractAsyncContextManager[ChoiceStream]:
+        """Create predictions and stream them, attached: leaving the context cancels them at once.
+
+        Entering creates all of them or raises UpstreamError. They survive a restart of the service.
+        """
         ...
 
     async def get(
@@ -96,6 +134,10 @@ class UpstreamModels(Protocol):
 
     async def list(self, *, caller: Caller) -> tuple[ModelRecord, ...]:
         """Return all served models."""
+        ...
+
+    async def count_tokens(self, name: str, given: ModelInput, *, caller: Caller) -> int:
+        """Return exactly what `usage.input_tokens` would say."""
         ...
 
 

@@ -1,7 +1,8 @@
 """Owns predictions over gRPC: the implementation of `UpstreamPredictions`."""
 
 import uuid
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import cast
@@ -9,10 +10,12 @@ from typing import cast
 import grpc
 
 from edge.upstream import convert
+from edge.upstream.attached import predict_attached
 from edge.upstream.calls import CallPolicy, call
 from edge.upstream.link import Link
 from edge.upstream.linked_stream import LinkedEventStream
 from edge.upstream.metadata import Caller
+from edge.upstream.port import ChoiceStream
 from edge.upstream.records import NewPrediction, PredictionPage, PredictionRecord
 from edge.upstream.stream import RpcEventStream
 from protos.metadata import REPLAYED
@@ -66,6 +69,12 @@ class RpcPredictions:
         method = _CreateMethod(self._stub)
         record = convert.record_from_proto(await call(method, request, self._policy, caller=caller))
         return replace(record, replayed=await method.is_replay())
+
+    def predict(
+        self, news: Sequence[NewPrediction], *, caller: Caller
+    ) -> AbstractAsyncContextManager[ChoiceStream]:
+        """Create attached predictions and stream them."""
+        return predict_attached(self._stub, news, self._policy, caller)
 
     async def get(
         self,

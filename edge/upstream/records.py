@@ -55,6 +55,8 @@ class Sampling:
     frequency_penalty: float | None = None
     presence_penalty: float | None = None
     seed: int | None = None
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    """(token id, -100 to 100), in the order of the ids."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,8 @@ class Stopping:
     max_tokens: int | None = None
     min_tokens: int | None = None
     stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,12 @@ class Generation:
     stopping: Stopping = field(default_factory=Stopping)
     json_schema: str | None = None
     """JSON text; None leaves the output free."""
+
+    top_logprobs: int | None = None
+    """Alternatives beside each token's own probability; None computes none."""
+
+    priority: int = 0
+    """-100 to 100; higher is served first."""
 
 
 class WebhookEvent(enum.Enum):

@@ -22,6 +22,9 @@ CALL_DEADLINE: Final = timedelta(minutes=15)
 """Of one call; a longer stream goes on in another one. It frees the service of readers whose end
 got lost."""
 
+ATTACHED_DEADLINE: Final = timedelta(hours=25)
+"""Of an attached call: its end cancels the prediction, so it lies beyond the longest one (24 h)."""
+
 
 class StreamCall(Protocol):
     """What we use of grpc.aio's unary-stream call."""
@@ -46,7 +49,17 @@ class StreamMethod(Protocol):
 class RpcEventStream:
     """An `EventStream` over calls of StreamPrediction; an async context manager."""
 
-    __slots__ = ("_budget", "_call", "_id", "_last_sequence", "_metadata", "_method", "_owner", "_reopening")
+    __slots__ = (
+        "_attach",
+        "_budget",
+        "_call",
+        "_id",
+        "_last_sequence",
+        "_metadata",
+        "_method",
+        "_owner",
+        "_reopening",
+    )
 
     def __init__(
         self,
@@ -55,14 +68,19 @@ class RpcEventStream:
         after_sequence: int,
         policy: CallPolicy,
         caller: Caller,
+        *,
+        attach: bool = False,
+        call: StreamCall | None = None,
     ) -> None:
+        """`attach` makes every call the prediction's caller; `call` is one that is open already."""
+        self._attach = attach
         self._method = method
         self._id = prediction_id
         self._last_sequence = after_sequence
         self._metadata = caller.metadata()
         self._owner = caller.acts_for
         self._budget = RetryBudget(policy.stream_retry)
-        self._call: StreamCall | None = None
+        self._call = call
         self._reopening = False
 
     async def __aenter__(self) -> Self:
@@ -105,9 +123,10 @@ class RpcEventStream:
 
     def _open_call(self) -> StreamCall:
         request = prediction_service_pb2.StreamPredictionRequest(
-            id=self._id, after_sequence=self._last_sequence, owner=self._owner
+            id=self._id, after_sequence=self._last_sequence, owner=self._owner, attach=self._attach
         )
-        self._call = self._method(request, timeout=CALL_DEADLINE.total_seconds(), metadata=self._metadata)
+        deadline = ATTACHED_DEADLINE if self._attach else CALL_DEADLINE
+        self._call = self._method(request, timeout=deadline.total_seconds(), metadata=self._metadata)
         return self._call
 
     def _is_mendable(self, error: UpstreamError) -> bool:

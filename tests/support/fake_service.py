@@ -4,6 +4,7 @@ A test creates predictions through the edge and drives each one by `emit` and `f
 `texts` for all to be produced at once. Faults are queued per method and taken in their order.
 """
 
+import asyncio
 import itertools
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Iterable
@@ -301,7 +302,21 @@ class _Predictions(prediction_service_pb2_grpc.PredictionServiceServicer):
     async def Predict(  # type: ignore[override]  # written by context.write, not yielded
         self, request: prediction_service_pb2.PredictRequest, context: grpc.aio.ServicerContext
     ) -> None:
-        await Fault(grpc.StatusCode.UNIMPLEMENTED).abort(context)
+        fault = await self._service.note("Predict", request, context)
+        if fault is not None and not fault.after_events and not fault.is_clean_end:
+            await fault.abort(context)
+        if request.model not in {known.name for known in self._service.models}:
+            await Fault(grpc.StatusCode.NOT_FOUND, "MODEL_NOT_FOUND", "No such model.").abort(context)
+        made = self._service.create(
+            prediction_service_pb2.CreatePredictionRequest(
+                model=request.model,
+                generation=request.generation,
+                request_id=request.request_id,
+                labels=dict(request.labels),
+                attached=True,
+            )
+        )
+        await self._read(made, 0, fault, context, attach=True)
 
     async def CreatePrediction(
         self, request: prediction_service_pb2.CreatePredictionRequest, context: grpc.aio.ServicerContext
@@ -384,9 +399,24 @@ class _Predictions(prediction_service_pb2_grpc.PredictionServiceServicer):
         found = await self._service.find(request.id, context, request.owner)
         if found.data_removed:
             await Fault(grpc.StatusCode.OUT_OF_RANGE, "CURSOR_EXPIRED", "Removed.").abort(context)
+        await self._read(found, request.after_sequence, fault, context, attach=request.attach)
+
+    async def _read(
+        self,
+        found: FakePrediction,
+        position: int,
+        fault: Fault | None,
+        context: grpc.aio.ServicerContext,
+        *,
+        attach: bool,
+    ) -> None:
         self._service.count_reader(1)
         try:
-            await self._send(found, request.after_sequence, fault, context)
+            await self._send(found, position, fault, context)
+        except asyncio.CancelledError:
+            if attach:
+                found.finish(prediction_pb2.STATUS_CANCELED)
+            raise
         finally:
             self._service.count_reader(-1)
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from edge.upstream import convert, records
 from edge.upstream.errors import Reason, UpstreamError
-from edge.upstream.events import Completed, OutputText
+from edge.upstream.events import Completed, OutputText, TokenLogprob, TopLogprob
 from protos.tailrace.v1 import model_service_pb2, prediction_pb2, prediction_service_pb2
 from tests.support.records import EPOCH
 
@@ -40,6 +40,11 @@ def test_an_output_event_keeps_its_bounds_and_text() -> None:
     message = prediction_pb2.PredictionEvent(first_sequence=3, sequence=5)
     message.output.text, message.output.token_count = " é\n", 3
     assert convert.event_from_proto(message) == OutputText(3, 5, " é\n", 3)
+    message.output.token_ids.extend([4, 5])
+    token = message.output.logprobs.add(token="é", data="é".encode(), token_id=4, logprob=-0.5)
+    token.top.add(token="e", data=b"e", token_id=9, logprob=-1.5)
+    logprob = TokenLogprob("é", "é".encode(), -0.5, (TopLogprob("e", b"e", -1.5),))
+    assert convert.event_from_proto(message) == OutputText(3, 5, " é\n", 3, (4, 5), (logprob,))
 
 
 def test_an_unknown_status_is_an_internal_error() -> None:
@@ -58,6 +63,9 @@ SAMPLINGS = st.builds(
     frequency_penalty=st.none() | st.floats(-2, 2).filter(bool),
     presence_penalty=st.none() | st.floats(-2, 2).filter(bool),
     seed=st.none() | st.integers(0, 2**63 - 1),
+    logit_bias=st.dictionaries(st.integers(0, 2**31 - 1), st.floats(-100, 100)).map(
+        lambda biases: tuple(sorted(biases.items()))
+    ),
 )
 INPUTS = st.one_of(
     st.builds(records.TextInput, st.text()),
@@ -72,10 +80,21 @@ STOPPINGS = st.builds(
     max_tokens=st.none() | st.integers(1, 2**31 - 1),
     min_tokens=st.none() | st.integers(1, 2**31 - 1),
     stop=st.lists(st.text()).map(tuple),
+    stop_token_ids=st.lists(st.integers(0, 2**31 - 1)).map(tuple),
+    ignore_eos=st.booleans(),
+)
+GENERATIONS = st.builds(
+    records.Generation,
+    INPUTS,
+    SAMPLINGS,
+    STOPPINGS,
+    st.none() | st.text(),
+    top_logprobs=st.none() | st.integers(0, 20),
+    priority=st.integers(-100, 100),
 )
 
 
-@given(st.builds(records.Generation, INPUTS, SAMPLINGS, STOPPINGS, st.none() | st.text()))
+@given(GENERATIONS)
 def test_a_generation_survives_the_round_trip(generation: records.Generation) -> None:
     wire = prediction_pb2.GenerationRequest.FromString(
         convert.generation_to_proto(generation).SerializeToString()

@@ -1,0 +1,62 @@
+"""Streams of the OpenAI and Anthropic APIs that their callers can resume, because they asked to."""
+
+from __future__ import annotations
+
+import anyio
+import httpx
+import pytest
+
+from edge.protocol.sse import SseParser
+from tests.support.dialects import CHAT, MESSAGES, Dialect, name_of, open_stream
+from tests.support.pair import LIMIT_S, Pair, Reading, numbered, until_idle
+
+ASKED = {"X-Resumable": "true"}
+DIALECTS = pytest.mark.parametrize("dialect", [CHAT, MESSAGES], ids=name_of)
+PROMPT, TEXT = numbered(12, delay_ms=30)
+
+
+@DIALECTS
+async def test_a_cut_stream_goes_on_after_the_last_event(pair: Pair, dialect: Dialect) -> None:
+    with anyio.fail_after(LIMIT_S):
+        async with open_stream(pair.http, pair.edge.url, dialect, PROMPT, ASKED) as reading:
+            while len(dialect.text(reading)) < 6:
+                await anext(reading)
+            where = httpx.URL(pair.edge.url + dialect.path).join(reading.headers["location"])
+            position = reading.parser.last_event_id
+            prediction = reading.headers["x-request-id"]
+        rest = await pair.http.get(where, headers={"Last-Event-ID": position})
+        assert rest.status_code == 200 and rest.headers["x-request-id"] == prediction
+        again = Reading(rest)
+        again.events = SseParser().feed(rest.content)
+        assert dialect.text(reading) + dialect.text(again) == TEXT
+        kinds = [event.event for event in (*reading.events, *again.events)]
+        assert kinds.count("message_start") == kinds.count("content_block_start") == int(dialect is MESSAGES)
+        assert b'"role":"assistant"' not in rest.content
+        # Whoever has the end is told that there is no more; from the start all comes again.
+        last = again.events[-1].id
+        assert (await pair.http.get(where, headers={"Last-Event-ID": last})).status_code == 204
+        whole = Reading(replay := await pair.http.get(where))
+        whole.events = SseParser().feed(replay.content)
+        assert dialect.text(whole) == TEXT
+
+
+@DIALECTS
+async def test_going_away_does_not_end_a_resumable_stream(pair: Pair, dialect: Dialect) -> None:
+    with anyio.fail_after(LIMIT_S):
+        async with open_stream(pair.http, pair.edge.url, dialect, PROMPT, ASKED) as reading:
+            while not dialect.text(reading):
+                await anext(reading)
+        await until_idle(pair.stubs)
+        found = await pair.http.get(f"{pair.edge.url}/v1/predictions/{reading.headers['x-request-id']}")
+    assert found.json()["status"] == "succeeded" and "".join(found.json()["output"]) == TEXT
+
+
+async def test_only_what_was_made_so_is_found_there(pair: Pair) -> None:
+    made = await pair.api.create(PROMPT)
+    for dialect in (CHAT, MESSAGES):
+        for name in (made["id"], "a" * 26, "nope"):
+            answer = await pair.http.get(f"{pair.edge.url}{dialect.path}/{name}/stream")
+            assert answer.status_code == 404 and answer.json()["error"]["message"]
+    body = CHAT.body(PROMPT, stream=True, n=2)
+    answer = await pair.http.post(pair.edge.url + CHAT.path, json=body, headers=ASKED)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "n")
