@@ -196,7 +196,7 @@ ENDPOINTS: Final = (
         "/models",
         "models.list",
         "List the served models",
-        _one(objects.ModelPage, "All of them."),
+        _one(objects.SharedModelPage, "All of them."),
         (_CURSOR,),
     ),
     Endpoint(
@@ -207,7 +207,7 @@ ENDPOINTS: Final = (
         _one(objects.ModelPage, "All that match."),
         body=TEXT,
     ),
-    Endpoint("GET", "/models/{owner}/{name}", "models.get", "Get a model", _one(objects.Model)),
+    Endpoint("GET", "/models/{owner}/{name}", "models.get", "Get a model", _one(objects.SharedModel)),
     Endpoint(
         "POST",
         "/models/{owner}/{name}/predictions",

@@ -249,6 +249,29 @@ class ModelPage(Page[Model]):
     """One page of models."""
 
 
+class SharedModel(Model):
+    """A served model, with what OpenAI's and Anthropic's clients read of it beside it."""
+
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: str
+    max_model_len: int
+    type: Literal["model"]
+    display_name: str
+    created_at: Moment
+
+
+class SharedModelPage(Page[SharedModel]):
+    """All models, as three APIs list them."""
+
+    object: Literal["list"]
+    data: list[SharedModel]
+    has_more: Literal[False]
+    first_id: str | None
+    last_id: str | None
+
+
 class DeploymentPage(Page[Deployment]):
     """One page of deployments."""
 
