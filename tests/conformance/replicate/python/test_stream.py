@@ -12,7 +12,7 @@ import replicate
 from replicate.prediction import Prediction
 from replicate.stream import ServerSentEvent
 
-from tests.conformance.replicate.python.wire import SILENCE_S, Wire, in_thread
+from tests.conformance.replicate.python.wire import SILENCE_S, Wire, in_thread, replicate_client
 from tests.support.pair import LIMIT_S, MODEL, Pair, numbered, running_pair, script
 
 OUTPUT, DONE = ServerSentEvent.EventType.OUTPUT, ServerSentEvent.EventType.DONE
@@ -143,3 +143,19 @@ async def test_27_a_stream_whose_data_is_removed_is_one_comment(tmp_path: Path) 
             gone = await pair.api.get(made)
     assert (gone["input"], gone["output"], gone["logs"]) == ({}, None, "")
     assert gone["status"] == "succeeded" and Prediction(**gone).output is None
+
+
+async def test_41_removed_data_leaves_a_record_that_parses_and_a_page_without_input(tmp_path: Path) -> None:
+    prompt = numbered(3)[0]
+    with anyio.fail_after(60):
+        async with running_pair(tmp_path, {"retention_data": "300ms"}, {}) as pair:
+            made = await pair.api.create(prompt, {"Prefer": "wait"})
+            assert "0 1 2" in (await pair.http.get(made["urls"]["web"])).text
+            while not (await pair.api.get(made))["data_removed"]:
+                await anyio.sleep(0.02)
+            with replicate_client(pair.edge.url, Wire()) as client:
+                found = await anyio.to_thread.run_sync(client.predictions.get, made["id"])
+            page = await pair.http.get(made["urls"]["web"])
+    assert (found.status, found.output) == ("succeeded", None)
+    assert page.status_code == 200 and page.headers["content-type"].startswith("text/html")
+    assert "pieces" not in page.text and "0 1 2" not in page.text
