@@ -18,11 +18,10 @@ from typing import Any, assert_never
 
 import llguidance
 
+from service.adapters.engines.json_schema_text import checked_schema
 from service.domain.request import Constraint, Grammar, JsonSchema, Regex
 from service.ports.engine import ConstraintError, EngineLoadError
 
-_MAX_DEPTH = 64
-"""Nesting of a JSON schema; deeper ones only tire the compiler."""
 _JSON: Any = {
     # One line's indentation at most between two tokens of JSON: models can go on with blanks for ever.
     "whitespace_pattern": r"([ ]|\n[ \t]{0,64})",
@@ -65,7 +64,9 @@ def _source(constraint: Constraint) -> str:
     try:
         match constraint:
             case JsonSchema(text):
-                return str(llguidance.LLMatcher.grammar_from_json_schema(_schema(text), overrides=_JSON))
+                return str(
+                    llguidance.LLMatcher.grammar_from_json_schema(checked_schema(text), overrides=_JSON)
+                )
             case Regex(pattern):
                 return str(llguidance.grammar_from("regex", pattern))
             case Grammar(text):
@@ -91,32 +92,3 @@ def _field(constraint: Constraint) -> str:
 def _shown(messages: list[str]) -> str:
     text = " ".join("; ".join(messages).split())[:_MAX_ERROR]
     return f"is not valid, or uses what this engine cannot follow: {text}"
-
-
-def _schema(text: str) -> str:
-    try:
-        schema = json.loads(text, parse_constant=_no_constant)
-    except (ValueError, RecursionError):
-        raise ConstraintError("json_schema is not valid JSON") from None
-    if not isinstance(schema, dict | bool):
-        raise ConstraintError("json_schema must be an object or a boolean")
-    if _depth(schema) > _MAX_DEPTH:
-        raise ConstraintError(f"json_schema is nested deeper than {_MAX_DEPTH}")
-    return json.dumps(schema)
-
-
-def _no_constant(name: str) -> float:
-    raise ValueError(name)
-
-
-def _depth(value: object) -> int:
-    depth, level = 0, [value]
-    while level and depth <= _MAX_DEPTH:
-        depth += 1
-        level = [
-            child
-            for item in level
-            if isinstance(item, dict | list)
-            for child in (item.values() if isinstance(item, dict) else item)
-        ]
-    return depth

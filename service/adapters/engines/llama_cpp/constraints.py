@@ -16,13 +16,12 @@ import json
 from dataclasses import dataclass
 from typing import assert_never
 
+from service.adapters.engines.json_schema_text import checked_schema
 from service.domain.request import Constraint, Grammar, JsonSchema, Regex
 from service.ports.engine import ConstraintError
 
 _HEAD = "%llguidance {}\n"
 _LITERAL = "a"
-_MAX_DEPTH = 64
-"""Nesting of a JSON schema; deeper ones only tire the compiler."""
 _UNSUPPORTED = frozenset({
     "not", "if", "then", "else", "uniqueItems", "contains", "dependentRequired", "dependentSchemas",
     "propertyNames", "unevaluatedItems", "unevaluatedProperties", "$dynamicRef",
@@ -48,7 +47,7 @@ def compile_constraint(constraint: Constraint) -> Compiled:
                 raise ConstraintError("grammar must be GBNF, without NUL characters")
             return Compiled(text, "")
         case JsonSchema(text):
-            rule = "body: %json " + _schema(text)
+            rule = "body: %json " + checked_schema(text)
         case Regex(pattern):
             rule = f"body: /{_escaped(pattern)}/"
         case _ as unreachable:
@@ -69,35 +68,6 @@ def refusal(constraint: Constraint) -> str:
             return "grammar is not valid GBNF"
         case _ as unreachable:
             assert_never(unreachable)
-
-
-def _schema(text: str) -> str:
-    try:
-        schema = json.loads(text, parse_constant=_no_constant)
-    except (ValueError, RecursionError):
-        raise ConstraintError("json_schema is not valid JSON") from None
-    if not isinstance(schema, dict | bool):
-        raise ConstraintError("json_schema must be an object or a boolean")
-    if _depth(schema) > _MAX_DEPTH:
-        raise ConstraintError(f"json_schema is nested deeper than {_MAX_DEPTH}")
-    return json.dumps(schema)
-
-
-def _no_constant(name: str) -> float:
-    raise ValueError(name)
-
-
-def _depth(value: object) -> int:
-    depth, level = 0, [value]
-    while level and depth <= _MAX_DEPTH:
-        depth += 1
-        level = [
-            child
-            for item in level
-            if isinstance(item, dict | list)
-            for child in (item.values() if isinstance(item, dict) else item)
-        ]
-    return depth
 
 
 def _keywords(value: object) -> set[str]:

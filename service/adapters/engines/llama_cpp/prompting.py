@@ -6,15 +6,13 @@ BOS is seen by asking, as a file's metadata may leave that open.
 
 from __future__ import annotations
 
-from typing import assert_never
-
 from service.adapters.engines.llama_cpp import convert
 from service.adapters.engines.llama_cpp.gguf_file import Value
 from service.adapters.engines.llama_cpp.loopback import Loopback, LoopbackError
 from service.adapters.engines.llama_cpp.vocabulary import Vocabulary
 from service.adapters.prompts.chat_template import ChatTemplate
-from service.adapters.prompts.special_ids import Segment, checked_ids, segment_ids
-from service.domain.request import ChatPrompt, Prompt, TextPrompt, TokenPrompt
+from service.adapters.prompts.prompt_ids import prompt_ids
+from service.domain.request import Prompt
 from service.ports.engine import PromptError
 
 _TEMPLATE_KEY = "tokenizer.chat_template"
@@ -60,19 +58,13 @@ class Prompting:
         return ids
 
     def _prompt_ids(self, prompt: Prompt) -> tuple[int, ...]:
-        segments: tuple[Segment, ...] = ()
-        match prompt:
-            case TokenPrompt(token_ids):
-                return checked_ids(token_ids, self._vocabulary.size)
-            case TextPrompt(text):
-                segments = (Segment(text, special=True),)
-            case ChatPrompt(messages):
-                if self._template is None:
-                    raise PromptError("this model has no chat template: send a text prompt")
-                segments = self._template.render(messages)
-            case _ as unreachable:
-                assert_never(unreachable)
-        return checked_ids(segment_ids(segments, self._tokenize, self._bos), self._vocabulary.size)
+        return prompt_ids(
+            prompt,
+            template=self._template,
+            tokenize=self._tokenize,
+            bos_id=self._bos,
+            vocabulary_size=self._vocabulary.size,
+        )
 
     def _tokenize(self, text: str, *, parse_special: bool, at_start: bool) -> list[int]:
         if at_start or not self._vocabulary.space_prefix:
