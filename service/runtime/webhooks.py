@@ -217,13 +217,14 @@ class Webhooks:
     async def deliveries(self, prediction_id: str, limit: int) -> tuple[Delivery, ...]:
         """Return the calls of one prediction, newest first.
 
-        Those that need not arrive are known to the process that made them, and only for a while.
+        Those that need not arrive are known to the process that made them, and only for a while. What
+        is stored is the end, which is called last, though its call may have been written down before
+        an earlier event's was made.
         """
         follower = self._followers.get(prediction_id)
         told = tuple(follower.results) if follower else self._told.get(prediction_id, ())
         stored = await self._outbox.deliveries(prediction_id, limit)
-        newest = sorted((*told, *stored), key=lambda delivery: delivery.created_at, reverse=True)
-        return tuple(newest[:limit])
+        return (*stored, *reversed(told))[:limit]
 
     async def given_up(self, limit: int, *, owner: str = "") -> tuple[Delivery, ...]:
         """Return the deliveries that were given up, newest first; with `owner` the owner's alone."""

@@ -274,6 +274,20 @@ async def test_calls_are_listed_newest_first_with_those_that_need_not_arrive() -
         assert await w.webhooks.given_up(9) == (), "only what had to arrive is a dead letter"
 
 
+async def test_the_end_is_listed_first_though_it_was_written_down_before_the_start_was_called() -> None:
+    async with world() as w:
+        prediction_id = await w.create(START, COMPLETED)
+        told_while_running = w.webhooks._told
+        await w.run_one(1, "a")
+        await w.settled(prediction_id)
+        (start,) = told_while_running[prediction_id]
+        late = replace(start, created_at=start.created_at + timedelta(days=1))
+        told_while_running[prediction_id] = (late,)
+        listed = await w.webhooks.deliveries(prediction_id, 9)
+        assert [delivery.event for delivery in listed] == [COMPLETED, START]
+        assert await w.webhooks.deliveries(prediction_id, 1) == listed[:1]
+
+
 @pytest.mark.parametrize(
     "url", ["", "http://h.example/", "https://127.0.0.1/", "https://u@h.example/", "nonsense"]
 )
