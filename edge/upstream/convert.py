@@ -119,6 +119,7 @@ def model_from_proto(message: model_service_pb2.Model) -> records.ModelRecord:
         context_tokens=message.context_tokens,
         chat_template=message.chat_template,
         weights_sha256=message.weights_sha256,
+        tool_format=message.tool_format,
     )
 
 
@@ -253,8 +254,7 @@ def _generation_from_proto(message: prediction_pb2.GenerationRequest) -> records
         case "prompt":
             model_input = records.TextInput(message.prompt)
         case "chat":
-            turns = (records.ChatMessage(turn.role, turn.content) for turn in message.chat.messages)
-            model_input = records.ChatInput(tuple(turns))
+            model_input = _chat_from_proto(message.chat)
         case "tokens":
             model_input = records.TokenInput(tuple(message.tokens.token_ids))
         case _:
@@ -287,9 +287,43 @@ def _generation_from_proto(message: prediction_pb2.GenerationRequest) -> records
     )
 
 
+def _chat_from_proto(message: prediction_pb2.ChatInput) -> records.ChatInput:
+    return records.ChatInput(
+        tuple(_turn_from_proto(turn) for turn in message.messages),
+        tuple(records.Tool(tool.name, tool.description, tool.parameters) for tool in message.tools),
+        message.forced_tool.name if message.HasField("forced_tool") else None,
+        message.continue_final_message,
+    )
+
+
+def _turn_from_proto(message: prediction_pb2.ChatMessage) -> records.ChatMessage:
+    calls = tuple(records.ToolCall(call.id, call.name, call.arguments) for call in message.tool_calls)
+    return records.ChatMessage(message.role, message.content, calls, message.tool_call_id)
+
+
 def _chat_to_proto(chat: records.ChatInput) -> prediction_pb2.ChatInput:
-    turns = (prediction_pb2.ChatMessage(role=turn.role, content=turn.content) for turn in chat.messages)
-    return prediction_pb2.ChatInput(messages=turns)
+    forced = chat.forced_tool
+    return prediction_pb2.ChatInput(
+        messages=map(_turn_to_proto, chat.messages),
+        tools=(
+            prediction_pb2.Tool(name=tool.name, description=tool.description, parameters=tool.parameters)
+            for tool in chat.tools
+        ),
+        forced_tool=None if forced is None else prediction_pb2.ForcedTool(name=forced),
+        continue_final_message=chat.continue_final_message,
+    )
+
+
+def _turn_to_proto(turn: records.ChatMessage) -> prediction_pb2.ChatMessage:
+    return prediction_pb2.ChatMessage(
+        role=turn.role,
+        content=turn.content,
+        tool_calls=(
+            prediction_pb2.ToolCall(id=call.id, name=call.name, arguments=call.arguments)
+            for call in turn.tool_calls
+        ),
+        tool_call_id=turn.tool_call_id,
+    )
 
 
 def _tokens_to_proto(tokens: records.TokenInput) -> prediction_pb2.TokenInput:

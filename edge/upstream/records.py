@@ -19,11 +19,36 @@ class TextInput:
 
 
 @dataclass(frozen=True, slots=True)
+class Tool:
+    """A function that the model may ask its caller to call."""
+
+    name: str
+    description: str = ""
+    parameters: str = ""
+    """The JSON Schema of its arguments as JSON text; empty: none."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call that the model made in an earlier turn."""
+
+    id: str
+    name: str
+    arguments: str = ""
+    """A JSON object as text; empty: none."""
+
+
+@dataclass(frozen=True, slots=True)
 class ChatMessage:
     """One turn of a conversation."""
 
     role: str
     content: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    """Of an assistant."""
+
+    tool_call_id: str = ""
+    """Of a tool: the call that this is the result of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +56,12 @@ class ChatInput:
     """Messages for the model's chat template."""
 
     messages: tuple[ChatMessage, ...]
+    tools: tuple[Tool, ...] = ()
+    forced_tool: str | None = None
+    """None: the model decides. Else the output is one call as JSON: of this tool, or of any if empty."""
+
+    continue_final_message: bool = False
+    """Whether the output goes on where the last message, the assistant's, breaks off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +258,9 @@ class ModelRecord:
 
     weights_sha256: str
     """Hexadecimal; empty where unknown."""
+
+    tool_format: str = ""
+    """How it writes tool calls (`tailrace.v1.Model`); empty: it takes no tools."""
 
     @property
     def is_known(self) -> bool:

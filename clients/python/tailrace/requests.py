@@ -25,7 +25,7 @@ PATIENCE_S = 30.0
 def generation(
     *,
     prompt: str | None = None,
-    chat: Sequence[Mapping[str, str]] | None = None,
+    chat: Sequence[Mapping[str, Any]] | None = None,
     token_ids: Sequence[int] | None = None,
     **options: Any,
 ) -> messages.GenerationRequest:

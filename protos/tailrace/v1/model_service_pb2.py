@@ -25,29 +25,29 @@ _sym_db = _symbol_database.Default()
 from protos.tailrace.v1 import prediction_pb2 as tailrace_dot_v1_dot_prediction__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ftailrace/v1/model_service.proto\x12\x0btailrace.v1\x1a\x1ctailrace/v1/prediction.proto\"7\n\x04Load\x12\x0f\n\x07running\x18\x01 \x01(\x05\x12\x0f\n\x07waiting\x18\x02 \x01(\x05\x12\r\n\x05slots\x18\x03 \x01(\x05\"\xf7\x01\n\x05Model\x12\x0c\n\x04name\x18\x01 \x01(\t\x12&\n\x05state\x18\x02 \x01(\x0e\x32\x17.tailrace.v1.ModelState\x12\x0e\n\x06\x65ngine\x18\x03 \x01(\t\x12\x16\n\x0e\x63ontext_tokens\x18\x04 \x01(\x05\x12\x17\n\x0fvocabulary_size\x18\x05 \x01(\x05\x12\x15\n\rchat_template\x18\x06 \x01(\x08\x12\x14\n\x0c\x63\x61pabilities\x18\x07 \x03(\t\x12\x1f\n\x04load\x18\x08 \x01(\x0b\x32\x11.tailrace.v1.Load\x12\x16\n\x0eweights_sha256\x18\t \x01(\t\x12\x11\n\tattention\x18\n \x01(\t\"\x13\n\x11ListModelsRequest\"8\n\x12ListModelsResponse\x12\"\n\x06models\x18\x01 \x03(\x0b\x32\x12.tailrace.v1.Model\"\x1f\n\x0fGetModelRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x91\x01\n\x12\x43ountTokensRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x10\n\x06prompt\x18\x02 \x01(\tH\x00\x12&\n\x04\x63hat\x18\x03 \x01(\x0b\x32\x16.tailrace.v1.ChatInputH\x00\x12)\n\x06tokens\x18\x04 \x01(\x0b\x32\x17.tailrace.v1.TokenInputH\x00\x42\x07\n\x05input\"+\n\x13\x43ountTokensResponse\x12\x14\n\x0cinput_tokens\x18\x01 \x01(\x03*\x8d\x01\n\nModelState\x12\x1b\n\x17MODEL_STATE_UNSPECIFIED\x10\x00\x12\x17\n\x13MODEL_STATE_LOADING\x10\x01\x12\x15\n\x11MODEL_STATE_READY\x10\x02\x12\x1a\n\x16MODEL_STATE_RESTARTING\x10\x03\x12\x16\n\x12MODEL_STATE_FAILED\x10\x04\x32\xed\x01\n\x0cModelService\x12M\n\nListModels\x12\x1e.tailrace.v1.ListModelsRequest\x1a\x1f.tailrace.v1.ListModelsResponse\x12<\n\x08GetModel\x12\x1c.tailrace.v1.GetModelRequest\x1a\x12.tailrace.v1.Model\x12P\n\x0b\x43ountTokens\x12\x1f.tailrace.v1.CountTokensRequest\x1a .tailrace.v1.CountTokensResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ftailrace/v1/model_service.proto\x12\x0btailrace.v1\x1a\x1ctailrace/v1/prediction.proto\"7\n\x04Load\x12\x0f\n\x07running\x18\x01 \x01(\x05\x12\x0f\n\x07waiting\x18\x02 \x01(\x05\x12\r\n\x05slots\x18\x03 \x01(\x05\"\x8c\x02\n\x05Model\x12\x0c\n\x04name\x18\x01 \x01(\t\x12&\n\x05state\x18\x02 \x01(\x0e\x32\x17.tailrace.v1.ModelState\x12\x0e\n\x06\x65ngine\x18\x03 \x01(\t\x12\x16\n\x0e\x63ontext_tokens\x18\x04 \x01(\x05\x12\x17\n\x0fvocabulary_size\x18\x05 \x01(\x05\x12\x15\n\rchat_template\x18\x06 \x01(\x08\x12\x14\n\x0c\x63\x61pabilities\x18\x07 \x03(\t\x12\x1f\n\x04load\x18\x08 \x01(\x0b\x32\x11.tailrace.v1.Load\x12\x16\n\x0eweights_sha256\x18\t \x01(\t\x12\x11\n\tattention\x18\n \x01(\t\x12\x13\n\x0btool_format\x18\x0b \x01(\t\"\x13\n\x11ListModelsRequest\"8\n\x12ListModelsResponse\x12\"\n\x06models\x18\x01 \x03(\x0b\x32\x12.tailrace.v1.Model\"\x1f\n\x0fGetModelRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x91\x01\n\x12\x43ountTokensRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x10\n\x06prompt\x18\x02 \x01(\tH\x00\x12&\n\x04\x63hat\x18\x03 \x01(\x0b\x32\x16.tailrace.v1.ChatInputH\x00\x12)\n\x06tokens\x18\x04 \x01(\x0b\x32\x17.tailrace.v1.TokenInputH\x00\x42\x07\n\x05input\"+\n\x13\x43ountTokensResponse\x12\x14\n\x0cinput_tokens\x18\x01 \x01(\x03*\x8d\x01\n\nModelState\x12\x1b\n\x17MODEL_STATE_UNSPECIFIED\x10\x00\x12\x17\n\x13MODEL_STATE_LOADING\x10\x01\x12\x15\n\x11MODEL_STATE_READY\x10\x02\x12\x1a\n\x16MODEL_STATE_RESTARTING\x10\x03\x12\x16\n\x12MODEL_STATE_FAILED\x10\x04\x32\xed\x01\n\x0cModelService\x12M\n\nListModels\x12\x1e.tailrace.v1.ListModelsRequest\x1a\x1f.tailrace.v1.ListModelsResponse\x12<\n\x08GetModel\x12\x1c.tailrace.v1.GetModelRequest\x1a\x12.tailrace.v1.Model\x12P\n\x0b\x43ountTokens\x12\x1f.tailrace.v1.CountTokensRequest\x1a .tailrace.v1.CountTokensResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'tailrace.v1.model_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_MODELSTATE']._serialized_start=691
-  _globals['_MODELSTATE']._serialized_end=832
+  _globals['_MODELSTATE']._serialized_start=712
+  _globals['_MODELSTATE']._serialized_end=853
   _globals['_LOAD']._serialized_start=78
   _globals['_LOAD']._serialized_end=133
   _globals['_MODEL']._serialized_start=136
-  _globals['_MODEL']._serialized_end=383
-  _globals['_LISTMODELSREQUEST']._serialized_start=385
-  _globals['_LISTMODELSREQUEST']._serialized_end=404
-  _globals['_LISTMODELSRESPONSE']._serialized_start=406
-  _globals['_LISTMODELSRESPONSE']._serialized_end=462
-  _globals['_GETMODELREQUEST']._serialized_start=464
-  _globals['_GETMODELREQUEST']._serialized_end=495
-  _globals['_COUNTTOKENSREQUEST']._serialized_start=498
-  _globals['_COUNTTOKENSREQUEST']._serialized_end=643
-  _globals['_COUNTTOKENSRESPONSE']._serialized_start=645
-  _globals['_COUNTTOKENSRESPONSE']._serialized_end=688
-  _globals['_MODELSERVICE']._serialized_start=835
-  _globals['_MODELSERVICE']._serialized_end=1072
+  _globals['_MODEL']._serialized_end=404
+  _globals['_LISTMODELSREQUEST']._serialized_start=406
+  _globals['_LISTMODELSREQUEST']._serialized_end=425
+  _globals['_LISTMODELSRESPONSE']._serialized_start=427
+  _globals['_LISTMODELSRESPONSE']._serialized_end=483
+  _globals['_GETMODELREQUEST']._serialized_start=485
+  _globals['_GETMODELREQUEST']._serialized_end=516
+  _globals['_COUNTTOKENSREQUEST']._serialized_start=519
+  _globals['_COUNTTOKENSREQUEST']._serialized_end=664
+  _globals['_COUNTTOKENSRESPONSE']._serialized_start=666
+  _globals['_COUNTTOKENSRESPONSE']._serialized_end=709
+  _globals['_MODELSERVICE']._serialized_start=856
+  _globals['_MODELSERVICE']._serialized_end=1093
 # @@protoc_insertion_point(module_scope)

@@ -92,6 +92,7 @@ class Model(_message.Message):
     LOAD_FIELD_NUMBER: _builtins.int
     WEIGHTS_SHA256_FIELD_NUMBER: _builtins.int
     ATTENTION_FIELD_NUMBER: _builtins.int
+    TOOL_FORMAT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """`owner/name`."""
     state: Global___ModelState.ValueType
@@ -106,6 +107,13 @@ class Model(_message.Message):
     """SHA-256 of the weights in hexadecimal, where they are one file."""
     attention: _builtins.str
     """Which attention kernels the engine uses, where it has a choice, for people."""
+    tool_format: _builtins.str
+    """How the model writes tool calls into its text. Empty: its template knows no tools, or not in a way
+    that we can read.
+    `hermes`: `<tool_call>`, a JSON object with `name` and `arguments`, `</tool_call>`; any number.
+    `llama3`: the text is a JSON object with `name` and `parameters`; several are set apart by `;`.
+    `mistral`: `[TOOL_CALLS]`, then a JSON array of objects with `name` and `arguments`.
+    """
     @_builtins.property
     def capabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Request fields that not every engine has and this one does, by their paths in
@@ -127,10 +135,11 @@ class Model(_message.Message):
         load: Global___Load | None = ...,
         weights_sha256: _builtins.str = ...,
         attention: _builtins.str = ...,
+        tool_format: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["load", b"load"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attention", b"attention", "capabilities", b"capabilities", "chat_template", b"chat_template", "context_tokens", b"context_tokens", "engine", b"engine", "load", b"load", "name", b"name", "state", b"state", "vocabulary_size", b"vocabulary_size", "weights_sha256", b"weights_sha256"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attention", b"attention", "capabilities", b"capabilities", "chat_template", b"chat_template", "context_tokens", b"context_tokens", "engine", b"engine", "load", b"load", "name", b"name", "state", b"state", "tool_format", b"tool_format", "vocabulary_size", b"vocabulary_size", "weights_sha256", b"weights_sha256"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

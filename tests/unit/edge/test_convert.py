@@ -72,7 +72,18 @@ INPUTS = st.one_of(
     st.builds(records.TokenInput, st.lists(st.integers(0, 2**31 - 1)).map(tuple)),
     st.builds(
         records.ChatInput,
-        st.lists(st.builds(records.ChatMessage, st.text(), st.text())).map(tuple),
+        st.lists(
+            st.builds(
+                records.ChatMessage,
+                st.text(),
+                st.text(),
+                st.lists(st.builds(records.ToolCall, st.text(), st.text(), st.text()), max_size=2).map(tuple),
+                st.text(),
+            )
+        ).map(tuple),
+        st.lists(st.builds(records.Tool, st.text(), st.text(), st.text()), max_size=2).map(tuple),
+        st.none() | st.text(),
+        st.booleans(),
     ),
 )
 STOPPINGS = st.builds(
