@@ -50,6 +50,11 @@ class FakeCursor:
         self._id = prediction_id
         self._after = after
 
+    async def skip_to_end(self) -> None:
+        """See `LogCursor.skip_to_end`."""
+        while await self.next():
+            pass
+
     async def next(self) -> tuple[Entry, ...]:
         """Return what was logged since the last call."""
         log = self._runtime.logs[self._id]
