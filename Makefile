@@ -16,7 +16,8 @@ CALLERS_LOCK := tests/conformance/callers/requirements.lock
 # Official clients of the OpenAI and Anthropic APIs, which the conformance tests run as programs of their own.
 SDKS := .venv-sdks
 SDK_LOCKS := tests/conformance/llm/python/requirements.lock tests/conformance/llm/python/old-anthropic.lock
-PYTEST := $(BIN)/python -m pytest
+# CI runs the tests in one order, so that what it saw can be seen again; elsewhere every run has its own.
+PYTEST := $(BIN)/python -m pytest $(if $(CI),--randomly-seed=20261130)
 EXLLAMAV2_STAMP := $(VENV)/.exllamav2
 TORCH := torch==2.13.0
 # Where else to look for torch, e.g. PyTorch's own index of CPU or CUDA builds; empty: where pip looks anyway.

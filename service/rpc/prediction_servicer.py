@@ -125,9 +125,8 @@ class PredictionServicer(PredictionServiceServicer):
     async def GetWebhookSecret(
         self, request: spb.GetWebhookSecretRequest, context: grpc.aio.ServicerContext
     ) -> spb.GetWebhookSecretResponse:
-        """Return what receivers verify with, all owners' alike. The caller's going changes nothing."""
-        owner_from(request)
-        return spb.GetWebhookSecretResponse(key=self._webhooks.key)
+        """Return what an owner's receivers verify with. The caller's going changes nothing."""
+        return spb.GetWebhookSecretResponse(key=self._webhooks.key_of(owner_from(request)))
 
     async def StreamPrediction(  # type: ignore[override]  # as above
         self, request: spb.StreamPredictionRequest, context: grpc.aio.ServicerContext

@@ -81,3 +81,29 @@ def test_the_check_for_yields_sees_one() -> None:
 def test_no_cleanup_in_a_finalizer(path: Path) -> None:
     names = {n.name for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.FunctionDef)}
     assert "__del__" not in names
+
+
+def late_askers(tree: ast.AST) -> Iterator[int]:
+    """Yield the lines of async tests and helpers that could ask for a fixture while they run.
+
+    An async fixture that nothing has set up yet cannot be set up then: such a test passes or fails by
+    the order of all tests. A fixture that is no coroutine may ask.
+    """
+    for function in ast.walk(tree):
+        if not isinstance(function, ast.AsyncFunctionDef):
+            continue
+        if any("fixture" in ast.unparse(decorator) for decorator in function.decorator_list):
+            continue
+        for argument in (*function.args.args, *function.args.kwonlyargs):
+            if argument.annotation is not None and "FixtureRequest" in ast.unparse(argument.annotation):
+                yield function.lineno
+
+
+@pytest.mark.parametrize("path", python_files("tests"), ids=name)
+def test_no_running_test_asks_for_a_fixture(path: Path) -> None:
+    assert list(late_askers(ast.parse(path.read_text()))) == []
+
+
+def test_the_check_for_late_askers_sees_one() -> None:
+    source = "async def test_x(request: pytest.FixtureRequest) -> None:\n    request.getfixturevalue('a')\n"
+    assert list(late_askers(ast.parse(source))) == [1]

@@ -488,5 +488,6 @@ async def test_calls_are_listed_for_one_prediction_or_as_dead_letters():
 async def test_the_secret_is_told():
     with anyio.fail_after(10):
         async with serving() as rpc:
-            answer = await rpc.predictions.GetWebhookSecret(spb.GetWebhookSecretRequest())
-            assert answer.key == rpc.webhooks.key
+            for owner in ("", "ann"):
+                answer = await rpc.predictions.GetWebhookSecret(spb.GetWebhookSecretRequest(owner=owner))
+                assert answer.key == rpc.webhooks.key_of(owner)

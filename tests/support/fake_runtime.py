@@ -6,6 +6,7 @@ with `append` and says with `refuse` which error the next call is to raise.
 
 from __future__ import annotations
 
+import base64
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -227,7 +228,9 @@ class FakePredictions:
 class FakeWebhooks:
     """Stands in for `service.runtime.webhooks.Webhooks`."""
 
-    key = "whsec_" + "a" * 32
+    def key_of(self, owner: str) -> str:
+        """Return a key that tells the owner apart."""
+        return "whsec_" + base64.b64encode(owner.encode().rjust(24, b"k")).decode()
 
     def __init__(self) -> None:
         self.made: list[Delivery] = []

@@ -470,7 +470,9 @@ class GetWebhookSecretRequest(_message.Message):
 
     OWNER_FIELD_NUMBER: _builtins.int
     owner: _builtins.str
-    """Who asks; the secret is the same for all."""
+    """Whose calls it signs: each owner's are signed with a secret of its own, made from the service's.
+    Empty: nobody's, which the service's own secret signs.
+    """
     def __init__(
         self,
         *,
