@@ -15,7 +15,7 @@ export interface StreamOptions extends RequestOptions {
   readonly resumable?: boolean | undefined;
 }
 
-/** Start a stream and return its run; the request goes out at once. */
+/** Return a run. The request goes out when it is read; that of a resumable one at once. */
 export function startStream(
   endpoint: Endpoint,
   path: string,

@@ -1,6 +1,6 @@
 // Owns how a server is reached: the base of its URLs, the token, and one request.
 
-import { brokenBy, parseJson, readFailure, RequestError } from "./failure.js";
+import { brokenBy, failure, parseJson, readFailure, RequestError } from "./failure.js";
 
 /** How to reach the server. */
 export interface EndpointOptions {
@@ -65,9 +65,14 @@ export class Endpoint {
   async sendJson(url: string, sending: Sending): Promise<unknown> {
     const response = await this.send(url, sending);
     if (!response.ok) throw new RequestError(await readFailure(response));
-    const text = await response.text();
-    const json = parseJson(text);
-    if (json === undefined) throw new RequestError(brokenBy(new Error("The answer is not JSON.")));
+    let json: unknown;
+    try {
+      json = parseJson(await response.text());
+    } catch (error) {
+      if (sending.signal?.aborted) throw error;
+      throw new RequestError(brokenBy(error), error);
+    }
+    if (json === undefined) throw new RequestError(failure("The answer is not JSON.", { type: "stream" }));
     return json;
   }
 

@@ -49,7 +49,7 @@ export function parseJson(text: string): unknown {
 
 /** Make a failure. */
 export function failure(message: string, rest: Partial<Omit<Failure, "message">> = {}): Failure {
-  return { message, type: null, code: null, status: null, retryAfterMs: null, ...rest };
+  return { type: null, code: null, status: null, retryAfterMs: null, ...rest, message };
 }
 
 /** Read what stands under `error` in OpenAI's and Anthropic's bodies and events. */

@@ -38,6 +38,8 @@ export interface FollowOptions {
 
 const RECONNECTS = 10;
 const SILENCE_MS = 60_000;
+// Whatever the server asks for: somebody is looking at the page.
+const LONGEST_PAUSE_MS = 30_000;
 
 /** Yield the parts of a stream; the last one is its end. Throws nothing. */
 export async function* follow(
@@ -87,7 +89,8 @@ class Following {
         yield { type: "truncated", failure: this.#broken };
         return;
       }
-      await pause(this.#retryMs ?? pauseMs(attempt, Math.random()), this.#signal);
+      const asked = this.#retryMs ?? pauseMs(attempt, Math.random());
+      await pause(Math.min(asked, LONGEST_PAUSE_MS), this.#signal);
       this.#retryMs = null;
     }
   }
@@ -109,11 +112,17 @@ class Following {
       this.#broken = refused;
       this.#retryMs = refused.retryAfterMs;
       if (isPassing(response.status)) return "nothing";
-      const heard = yield* this.#settle();
+      const heard = yield* this.#settle(refused);
       if (heard === "end") return heard;
       throw new RequestError(refused);
     }
-    if (response.body === null) return "nothing";
+    const type = response.headers.get("content-type") ?? "";
+    if (response.body === null || !/^text\/event-stream\s*(;|$)/i.test(type)) {
+      response.body?.cancel().catch(() => undefined);
+      this.#broken = streamFailure(`The answer is not an event stream but ${type || "nothing"}.`);
+      if (!this.#source.canReopen()) throw new RequestError(this.#broken);
+      return "nothing";
+    }
     let count = 0;
     for await (const part of this.#events(response.body)) {
       count += 1;
@@ -147,8 +156,16 @@ class Following {
     this.#retryMs = reader.retryMs;
   }
 
-  async *#settle(): AsyncGenerator<Part, "end" | "nothing", undefined> {
-    const rest = await this.#source.settle?.(this.#texts.join(""), this.#signal).catch(() => null);
+  /** Yield what is left by the record. Throws RequestError, `refused` if given, when that is gone too. */
+  async *#settle(refused?: Failure): AsyncGenerator<Part, "end" | "nothing", undefined> {
+    let rest: readonly Part[] | null | undefined;
+    try {
+      rest = await this.#source.settle?.(this.#texts.join(""), this.#signal);
+    } catch (error) {
+      const status = error instanceof RequestError ? error.failure.status : null;
+      if (this.#signal.aborted) throw error;
+      if (status !== null && !isPassing(status)) throw refused === undefined ? error : new RequestError(refused);
+    }
     if (rest === null || rest === undefined) return "nothing";
     yield* rest;
     return "end";

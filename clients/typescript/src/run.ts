@@ -43,6 +43,7 @@ export class Run implements AsyncIterable<Part> {
         }
         if (isEnd(part)) this.#isOver = part.type !== "truncated";
         yield part;
+        if (isEnd(part)) return;
       }
     } finally {
       this.leave();
