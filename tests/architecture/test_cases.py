@@ -21,7 +21,7 @@ TAKEN_ON = frozenset(
 )
 # A test of vitest has a title instead of a name.
 ROW = re.compile(r"^\| (B\d{3}) \| [^|]+ \| `([^`:]+\.py::\w+|[^`:]+\.test\.ts::[^`|]+)` \|$", re.MULTILINE)
-TITLE = re.compile(r"""^ *(?:test|[^"\n]*\)|\]\))\(\s*"([^"]+)",""", re.MULTILINE)
+TITLE = re.compile(r"""^ *(?:test|.*\))\(\s*"([^"]+)",""", re.MULTILINE)
 ROWS = ROW.findall(PAGE.read_text())
 
 

@@ -1,7 +1,7 @@
 // @vitest-environment happy-dom
 // The hook in React, in strict mode.
 
-import { act, createElement, StrictMode } from "react";
+import { act, createElement, StrictMode, useEffect } from "react";
 import { createRoot, type Root } from "react-dom/client";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 
@@ -105,6 +105,21 @@ test("unmounting ends the reading and cancels nothing", async () => {
   const told = await start("a");
   await act(async () => root.unmount());
   expect([told.isLeft, told.cancels]).toEqual([true, 0]);
+});
+
+test("a start in an effect, which strict mode runs twice, leaves one run that is read", async () => {
+  const starts: ToldRun[] = [];
+  const again = (): Run => {
+    starts.push(new ToldRun());
+    return (starts.at(-1) as ToldRun).run;
+  };
+  const Eager = (): null => {
+    const { start: begin } = usePrediction(again);
+    useEffect(() => begin("a"), [begin]);
+    return null;
+  };
+  await act(async () => root.render(createElement(StrictMode, null, createElement(Eager))));
+  expect(starts.map(({ cancels, isLeft }) => [cancels, isLeft])).toEqual([[1, true], [0, false]]);
 });
 
 test("start and stop stay the same functions", async () => {

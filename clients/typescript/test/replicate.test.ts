@@ -259,6 +259,22 @@ describe("leaving", () => {
     expect(server.calls).toEqual([CREATE, STREAM]);
   });
 
+  test("while it is created lets the create go on, so that it can still be cancelled", async () => {
+    const abort = new AbortController();
+    let answer = (): void => undefined;
+    server.on(CREATE, (response, asked) => {
+      answer = () => void json(201, record("starting"))(response, asked);
+    });
+    const run = client.stream(REQUEST, { signal: abort.signal });
+    await server.until(() => count(CREATE) === 1);
+    abort.abort();
+    expect((await collect(run)).end).toEqual({ type: "cancelled" });
+    answer();
+    await run.cancel();
+    expect(server.calls).toEqual([CREATE, CANCEL]);
+    expect(server.closedEarly).toBe(0);
+  });
+
   test("by a break closes the connection", async () => {
     server.on(STREAM, open(output(3, "a")));
     for await (const part of client.stream(REQUEST)) {
