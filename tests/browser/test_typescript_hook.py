@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -13,16 +14,16 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-import anyio
 import pytest
 
 from tests.support.browser import Browser, Page
-from tests.support.npm import TYPESCRIPT, install
+from tests.support.npm import TYPESCRIPT, install, run
 from tests.support.pair import MODEL, Pair, numbered, running_pair, script, until_idle
+from tests.support.prefix_proxy import prefix_proxy
+from tests.support.tokens import TokenFile
 
 pytestmark = [pytest.mark.browser, pytest.mark.node]
 
-BUNDLE_S = 60
 APIS = ("replicate", "openai", "openai-resumable", "anthropic", "anthropic-resumable")
 DETACHED = ("replicate", "openai-resumable", "anthropic-resumable")
 TEXT = "document.querySelector('#text').textContent"
@@ -44,24 +45,21 @@ class Site:
 
     def url(self, pair: Pair, api: str = "replicate", **more: str) -> str:
         """Return the page's URL for an edge and one of its APIs."""
-        return f"{self.origin}/?{urlencode({'base': pair.edge.url, 'model': MODEL, 'api': api, **more})}"
+        return f"{self.origin}/?{urlencode({'base': pair.edge.url, 'model': MODEL, 'api': api} | more)}"
 
 
 @pytest.fixture(scope="module")
 async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
     await install(TYPESCRIPT)
     folder = tmp_path_factory.mktemp("site")
-    command = [
-        str(TYPESCRIPT / "node_modules" / ".bin" / "esbuild"),
+    await run(
+        "esbuild",
         "test/browser_page.ts",
         "--bundle",
         '--define:process.env.NODE_ENV="development"',  # where strict mode mounts everything twice
         "--log-level=warning",
         f"--outfile={folder / 'page.js'}",
-    ]
-    with anyio.fail_after(BUNDLE_S):
-        done = await anyio.run_process(command, cwd=TYPESCRIPT, check=False)
-    assert done.returncode == 0, done.stderr.decode()
+    )
     (folder / "index.html").write_text(PAGE)
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Files, directory=str(folder))) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
@@ -80,11 +78,11 @@ async def cross(site: Site, tmp_path_factory: pytest.TempPathFactory) -> AsyncIt
 
 @asynccontextmanager
 async def started(
-    browser: Browser, site: Site, pair: Pair, prompt: str, api: str = "replicate"
+    browser: Browser, site: Site, pair: Pair, prompt: str, api: str = "replicate", **more: str
 ) -> AsyncGenerator[Page, None]:
     """Open the page and start a run."""
     async with browser.page() as page:
-        await page.goto(site.url(pair, api))
+        await page.goto(site.url(pair, api, **more))
         await page.wait_for("document.querySelector('#prompt') !== null")
         await page.fill("#prompt", prompt)
         await page.click("#start")
@@ -106,11 +104,18 @@ def creates(page: Page) -> int:
     return sum(posts(page, ending) for ending in ("/predictions", "/chat/completions", "/messages"))
 
 
+async def listed(pair: Pair) -> list[dict[str, Any]]:
+    """Return the predictions, the newest first."""
+    results: list[dict[str, Any]] = (await pair.http.get(f"{pair.edge.url}/v1/predictions")).json()["results"]
+    return results
+
+
 async def latest(pair: Pair) -> dict[str, Any]:
-    """Return the newest prediction."""
-    answer = await pair.http.get(f"{pair.edge.url}/v1/predictions")
-    newest: dict[str, Any] = answer.json()["results"][0]
-    return newest
+    """Return the newest prediction; one is made if there is none."""
+    if not (results := await listed(pair)):
+        await pair.api.create(script())
+        results = await listed(pair)
+    return results[0]
 
 
 @pytest.mark.parametrize("api", APIS)
@@ -194,35 +199,31 @@ async def test_leaving_an_attached_run_cancels_it(
 
 @pytest.mark.parametrize("api", DETACHED)
 async def test_b029_it_goes_on_when_the_edge_is_killed_and_creates_once(
-    browser: Browser, site: Site, tmp_path: Path, api: str
+    browser: Browser, site: Site, cross: Pair, api: str
 ) -> None:
     prompt, text = numbered(400, delay_ms=10)
-    async with (
-        running_pair(tmp_path, edge={"cors_origins": site.origin}) as pair,
-        started(browser, site, pair, prompt, api) as page,
-    ):
+    before = await latest(cross)
+    async with started(browser, site, cross, prompt, api) as page:
         for length in (100, 400):
             await page.wait_for(f"{TEXT}.length > {length}")
-            await pair.edge.kill_and_start()
-            await pair.edge.ready()
+            await cross.edge.kill_and_start()
+            await cross.edge.ready()
         await page.wait_for(status("finished"))
         assert await page.evaluate(TEXT) == text
         assert creates(page) == 1
-        listed = (await pair.http.get(f"{pair.edge.url}/v1/predictions")).json()["results"]
-        assert len(listed) == 1
+        assert (await listed(cross))[1]["id"] == before["id"], "one prediction was made"
         assert all("net::ERR" in complaint for complaint in page.complaints)
 
 
-async def test_an_attached_run_that_is_cut_is_truncated(browser: Browser, site: Site, tmp_path: Path) -> None:
-    async with (
-        running_pair(tmp_path, edge={"cors_origins": site.origin}) as pair,
-        started(browser, site, pair, numbered(400, delay_ms=10)[0], "openai") as page,
-    ):
+async def test_an_attached_run_that_is_cut_is_truncated(browser: Browser, site: Site, cross: Pair) -> None:
+    prompt, text = numbered(400, delay_ms=10)
+    async with started(browser, site, cross, prompt, "openai") as page:
         await page.wait_for(f"{TEXT}.length > 100")
-        await pair.edge.kill()
+        await cross.edge.kill_and_start()
         await page.wait_for(status("truncated"))
-        assert numbered(400)[1].startswith(await page.evaluate(TEXT))
+        assert text.startswith(await page.evaluate(TEXT))
         assert creates(page) == 1
+    await cross.edge.ready()
 
 
 @pytest.mark.parametrize("api", APIS)
@@ -242,6 +243,37 @@ async def test_a_refusal_can_be_read_by_the_page(browser: Browser, site: Site, c
     async with started(browser, site, cross, 'script:{"pieces": 1}') as page:
         await page.wait_for(status("error"))
         assert "script" in await page.evaluate("document.querySelector('#facts').dataset.error")
+
+
+async def test_a_token_is_needed_for_all_but_the_stream(browser: Browser, site: Site, tmp_path: Path) -> None:
+    tokens = TokenFile(tmp_path)
+    token = tokens.make("ann")
+    settings = {"cors_origins": site.origin, "tokens_file": str(tokens.path)}
+    async with running_pair(tmp_path, edge=settings) as pair:
+        for given, end in (("wrong", "error"), (token, "cancelled")):
+            prompt = numbered(5000, delay_ms=20)[0]
+            async with started(browser, site, pair, prompt, token=given) as page:
+                if end == "cancelled":
+                    await page.wait_for(f"{TEXT}.length > 20")
+                    await page.click("#stop")
+                await page.wait_for(status(end))
+                failed = "document.querySelector('#facts').dataset.error ?? ''"
+                assert ("token" in (await page.evaluate(failed)).lower()) is (end == "error")
+                assert all("401" in complaint for complaint in page.complaints)
+        await until_idle(pair.stubs)
+
+
+async def test_b086_it_works_below_a_prefix(browser: Browser, site: Site, tmp_path: Path) -> None:
+    prompt, text = numbered(50, delay_ms=5)
+    settings = {"cors_origins": site.origin, "trusted_proxies": "127.0.0.1"}
+    async with running_pair(tmp_path, edge=settings) as pair, prefix_proxy("/a/b", pair.edge.port) as base:
+        for api, end in itertools.product(DETACHED, ("", "/")):
+            async with started(browser, site, pair, prompt, api, base=base + end) as page:
+                await page.wait_for(status("finished"))
+                assert await page.evaluate(TEXT) == text
+                ours = [url for _, url in page.requests if not url.startswith((site.origin, "data:"))]
+                assert ours and all(url.startswith(f"{base}/v1/") for url in ours)
+                assert page.complaints == []
 
 
 async def test_a_page_of_an_origin_that_is_not_let_in_is_told_an_error(

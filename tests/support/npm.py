@@ -14,6 +14,17 @@ from tests.support.processes import ROOT
 
 TYPESCRIPT = ROOT / "clients" / "typescript"
 INSTALL_S = 110
+RUN_S = 110
+
+
+async def run(*command: str, folder: Path = TYPESCRIPT) -> str:
+    """Run a program of a folder's packages there, and return what it printed. It must succeed."""
+    program = folder / "node_modules" / ".bin" / command[0]
+    with anyio.fail_after(RUN_S):
+        done = await anyio.run_process([str(program), *command[1:]], cwd=folder, check=False)
+    printed = (done.stdout + done.stderr).decode()
+    assert done.returncode == 0, printed
+    return printed
 
 
 async def install(folder: Path) -> None:

@@ -12,7 +12,9 @@ import { Replicate } from "../src/replicate.js";
 import type { Run } from "../src/run.js";
 
 const query = new URLSearchParams(location.search);
-const options = { baseUrl: query.get("base") ?? "", token: query.get("token") ?? undefined };
+// Patient, since an edge may be long in starting on a busy machine.
+const patience = { reconnects: 40 };
+const options = { baseUrl: query.get("base") ?? "", token: query.get("token") ?? undefined, ...patience };
 const model = query.get("model") ?? "";
 const replicate = new Replicate(options);
 const openai = new OpenAI(options);

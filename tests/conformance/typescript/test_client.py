@@ -8,21 +8,9 @@ from pathlib import Path
 import anyio
 import pytest
 
-from tests.support.npm import TYPESCRIPT
+from tests.support.npm import TYPESCRIPT, run
 
 pytestmark = pytest.mark.node
-
-LIMIT_S = 110
-
-
-async def run(*command: str) -> str:
-    """Run a program of its packages and return what it printed."""
-    program = TYPESCRIPT / "node_modules" / ".bin" / command[0]
-    with anyio.fail_after(LIMIT_S):
-        done = await anyio.run_process([str(program), *command[1:]], cwd=TYPESCRIPT, check=False)
-    printed = (done.stdout + done.stderr).decode()
-    assert done.returncode == 0, printed
-    return printed
 
 
 async def test_its_types_hold() -> None:
