@@ -5,6 +5,7 @@
 
 import { pause, pauseMs } from "./backoff.js";
 import { brokenBy, failure, type Failure, readFailure, RequestError } from "./failure.js";
+import { IdGroups } from "./id_groups.js";
 import { type End, isEnd, type Part } from "./parts.js";
 import { EventTooLarge, readEvents, type SseEvent, SseReader } from "./sse.js";
 
@@ -22,6 +23,8 @@ export interface Source {
   open(lastEventId: string, signal: AbortSignal): Promise<Response>;
   /** Whether `open` may be called again; never for one that creates. */
   canReopen(): boolean;
+  /** Whether an id may stand on the last of several events only: see IdGroups. */
+  readonly isGrouped?: boolean;
   /** Return what is left of a stream that has no events any more; null if nobody can tell. */
   settle?(text: string, signal: AbortSignal): Promise<readonly Part[] | null>;
 }
@@ -125,8 +128,10 @@ class Following {
     }
     let count = 0;
     for await (const part of this.#events(response.body)) {
-      count += 1;
-      if (part === null) continue;
+      if (part === null) {
+        count += 1;
+        continue;
+      }
       if (part.type === "text") this.#texts.push(part.text);
       yield part;
       if (isEnd(part)) return "end";
@@ -136,18 +141,20 @@ class Following {
     return count > 0 ? "events" : "nothing";
   }
 
-  /** Yield parts, and null for an event without any. Does not throw for a broken connection. */
+  /** Yield null for each event, and its parts. Does not throw for a broken connection. */
   async *#events(body: ReadableStream<Uint8Array>): AsyncGenerator<Part | null, void, undefined> {
     const reader = new SseReader(this.#options.maxEventLength);
     const { silenceMs = SILENCE_MS } = this.#options;
     const events = readEvents(body, reader, { signal: this.#signal, silenceMs });
+    const groups = this.#source.isGrouped === true && this.#source.canReopen() ? new IdGroups() : null;
     this.#broken = null;
     try {
       for await (const event of events) {
-        this.#lastEventId = event.lastEventId || this.#lastEventId;
-        const parts = this.#decoder.take(event);
-        if (parts.length === 0) yield null;
-        else yield* parts;
+        yield null;
+        for (const certain of groups?.take(event) ?? [event]) {
+          this.#lastEventId = certain.lastEventId || this.#lastEventId;
+          yield* this.#decoder.take(certain);
+        }
       }
     } catch (error) {
       if (this.#signal.aborted || error instanceof EventTooLarge) throw error;
