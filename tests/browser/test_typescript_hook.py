@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
-import threading
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -20,6 +17,7 @@ from tests.support.browser import Browser, Page
 from tests.support.npm import TYPESCRIPT, install, run
 from tests.support.pair import MODEL, Pair, numbered, running_pair, script, until_idle
 from tests.support.prefix_proxy import prefix_proxy
+from tests.support.site import serving
 from tests.support.tokens import TokenFile
 
 pytestmark = [pytest.mark.browser, pytest.mark.node]
@@ -31,16 +29,10 @@ PAGE = """<!doctype html><meta charset="utf-8"><title>Hook</title><link rel="ico
 <div id="root"></div><script src="page.js"></script>"""
 
 
-class _Files(SimpleHTTPRequestHandler):
-    def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing."""
-
-
 @dataclass(frozen=True)
 class Site:
     """A page with the hook, served from an origin of its own."""
 
-    folder: Path
     origin: str
 
     def url(self, pair: Pair, api: str = "replicate", **more: str) -> str:
@@ -61,12 +53,8 @@ async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
         f"--outfile={folder / 'page.js'}",
     )
     (folder / "index.html").write_text(PAGE)
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Files, directory=str(folder))) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-        thread.start()
-        yield Site(folder, f"http://127.0.0.1:{server.server_port}")
-        server.shutdown()
-        thread.join()
+    with serving(folder) as origin:
+        yield Site(origin)
 
 
 @pytest.fixture(scope="module")
