@@ -112,7 +112,7 @@ lock-sdks: ## Resolve the lock of .venv-sdks anew
 
 .PHONY: clean
 clean: ## Remove .venv, caches and builds; var/ (models, predictions, logs) stays
-	rm -rf $(VENV) $(CALLERS) $(SDKS) build dist ./*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(CALLERS) $(SDKS) build dist clients/typescript/node_modules clients/typescript/dist ./*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +
 
 # ---------------------------------------------------------------------------------------- running
@@ -189,6 +189,10 @@ conformance-py2: $(STAMP) $(CALLERS)/.installed ## Of these, Replicate's generat
 .PHONY: conformance-sdks
 conformance-sdks: $(STAMP) $(SDKS)/.installed ## Of these, the official OpenAI and Anthropic clients (Python and npm)
 	@$(PYTEST) tests/conformance/llm $(ARGS)
+
+.PHONY: test-typescript
+test-typescript: $(STAMP) ## Of these, the TypeScript client alone: npm ci, tsc, vitest, build
+	@$(PYTEST) tests/conformance/typescript $(ARGS)
 
 .PHONY: test-exllamav2
 test-exllamav2: $(EXLLAMAV2_STAMP) ## The GPU engine on the real library and the CPU; needs g++, compiles half a minute once

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.architecture.sources import name, python_files
+from tests.architecture.sources import name, python_files, typescript_files
 
 MODULE_LINES = 400
 TEST_LINES = 600
@@ -30,11 +30,17 @@ def called_name(call: ast.Call) -> str:
     return ""
 
 
-@pytest.mark.parametrize("path", python_files(), ids=name)
+@pytest.mark.parametrize("path", [*python_files(), *typescript_files("clients")], ids=name)
 def test_files_stay_readable_in_one_go(path: Path) -> None:
     lines = len(path.read_text().splitlines())
-    limit = TEST_LINES if name(path).startswith("tests/") else MODULE_LINES
+    is_test = name(path).startswith("tests/") or path.name.endswith(".test.ts")
+    limit = TEST_LINES if is_test else MODULE_LINES
     assert lines <= limit, f"{lines} lines: which noun has it swallowed?"
+
+
+@pytest.mark.parametrize("path", typescript_files("clients/typescript/src"), ids=name)
+def test_each_typescript_module_says_what_it_owns(path: Path) -> None:
+    assert path.read_text().startswith("// ")
 
 
 @pytest.mark.parametrize("path", PRODUCT, ids=name)

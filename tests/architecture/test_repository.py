@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -15,12 +16,14 @@ from tests.architecture.sources import ROOT, name
 
 MAKEFILE = (ROOT / "Makefile").read_text()
 PAGES = sorted(
-    [
+    page
+    for page in [
         *ROOT.glob("*.md"),
         *(ROOT / "docs").rglob("*.md"),
         *(ROOT / "deploy").rglob("*.md"),
         *(ROOT / "clients").rglob("README.md"),
     ]
+    if "node_modules" not in page.parts
 )
 TOP = "|".join(("service", "edge", "protos", "clients", "tests", "docs", "deploy", "benchmarks", r"\.ci"))
 PATH = re.compile(rf"`((?:{TOP})/[A-Za-z0-9_./-]*)`")
@@ -82,6 +85,16 @@ LOCKS = (
 def test_the_locks_name_no_host(lock: str, what: str, matches: Callable[[str], bool]) -> None:
     lines = (ROOT / lock).read_text().splitlines()
     assert [line for line in lines if matches(line)] == [], what
+
+
+NPM_LOCKS = sorted(p for p in ROOT.rglob("package-lock.json") if not {"node_modules", ".venv"} & {*p.parts})
+
+
+@pytest.mark.parametrize("lock", NPM_LOCKS, ids=name)
+def test_the_npm_locks_name_no_registry(lock: Path) -> None:
+    packages = json.loads(lock.read_text())["packages"]
+    assert {found for found, package in packages.items() if "resolved" in package} == set()
+    assert (lock.parent / ".npmrc").read_text().startswith("omit-lockfile-registry-resolved=true")
 
 
 def test_the_lock_has_every_direct_dependency() -> None:
