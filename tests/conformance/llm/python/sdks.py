@@ -140,11 +140,13 @@ async def messages(sdk, ask, report):
 
 
 async def models(sdk, ask, report):
+    given = {"api_key": ask.get("key", "k"), "max_retries": 0}
     if sdk is anthropic:
-        client = sdk.AsyncAnthropic(base_url=ask["base"], api_key="k")
+        client = sdk.AsyncAnthropic(base_url=ask["base"], **given)
     else:
-        client = sdk.AsyncOpenAI(base_url=f"{ask['base']}/v1", api_key="k")
-    report["extra"] = [model.id async for model in client.models.list()]
+        client = sdk.AsyncOpenAI(base_url=f"{ask['base']}/v1", **given)
+    if ask["call"] != "get":
+        report["extra"] = [model.id async for model in client.models.list()]
     report["text"] = (await client.models.retrieve(ask["model"])).id
 
 
