@@ -5,6 +5,11 @@ import os
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 import pytest
+from hypothesis import settings
+
+# How long one example takes is the machine's affair.
+settings.register_profile("untimed", settings.default, deadline=None)
+settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="session")
