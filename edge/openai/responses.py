@@ -4,17 +4,22 @@ Order of a stream: created and in_progress; the message and its part; text delta
 message when done; completed, or incomplete where the token limit ended it. A failure is an `error`
 event and then failed. There is no `[DONE]`. Nothing is said before the first output, so that what
 fails before it is answered with a status.
+
+Log probabilities stand with the delta that completes their tokens' text, and in whole at the end. Those of
+tokens without text wait for the next delta.
 """
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final
 
 from edge.http.wire_json import data_frame
+from edge.openai.bodies import token_logprobs
 from edge.openai.errors import KINDS
 from edge.openai.responses_schema import ResponseBody
 from edge.upstream.answers import Answer, check_success
 from edge.upstream.errors import Reason, UpstreamError
-from edge.upstream.events import Accepted, Completed, FinishReason, OutputText, Usage
+from edge.upstream.events import Accepted, Completed, FinishReason, OutputText, TokenLogprob, Usage
 from edge.upstream.port import Choice
 
 _UNKNOWN: Final[dict[str, object]] = {"usage": None, "output": []}
@@ -28,6 +33,8 @@ class ResponseStream:
         self._given = given
         self._accepted: Accepted | None = None
         self._text = ""
+        self._logprobs: list[TokenLogprob] = []
+        self._untold = 0
         self._opened = False
         self._in_item = False
         self._number = -1
@@ -36,7 +43,8 @@ class ResponseStream:
     def render(self, event: Choice) -> bytes:
         """Return the events of an event. Raises UpstreamError for one that did not succeed."""
         match event.event:
-            case OutputText(text=text):
+            case OutputText(text=text, logprobs=logprobs):
+                self._logprobs += logprobs
                 return self._delta(text) if text else b""
             case Completed() as end:
                 check_success(end)
@@ -81,17 +89,23 @@ class ResponseStream:
             frames += self._event("response.output_item.added", output_index=0, item=item)
             frames += self._part_event("response.content_part.added", part=text_part(""))
         self._text += text
-        return frames + self._part_event("response.output_text.delta", delta=text, logprobs=[])
+        logprobs = token_logprobs(self._logprobs[self._untold :])
+        self._untold = len(self._logprobs)
+        return frames + self._part_event("response.output_text.delta", delta=text, logprobs=logprobs)
 
     def _closing(self, end: Completed) -> bytes:
         frames = b""
         if self._in_item:
-            item = message_item(self._identity, self._text, is_cut=is_cut(end))
-            frames += self._part_event("response.output_text.done", text=self._text, logprobs=[])
-            frames += self._part_event("response.content_part.done", part=text_part(self._text))
+            item = message_item(self._identity, self._text, self._logprobs, is_cut=is_cut(end))
+            logprobs = token_logprobs(self._logprobs)
+            frames += self._part_event("response.output_text.done", text=self._text, logprobs=logprobs)
+            frames += self._part_event(
+                "response.content_part.done", part=text_part(self._text, self._logprobs)
+            )
             frames += self._event("response.output_item.done", output_index=0, item=item)
         kind = "response.incomplete" if is_cut(end) else "response.completed"
-        return frames + self._event(kind, response=self._object(end_members(self._identity, self._text, end)))
+        members = end_members(self._identity, self._text, self._logprobs, end)
+        return frames + self._event(kind, response=self._object(members))
 
     @property
     def _identity(self) -> str:
@@ -113,7 +127,7 @@ class ResponseStream:
 def response_body(accepted: Accepted, answer: Answer, model: str, given: ResponseBody) -> dict[str, object]:
     """Return the whole answer; `answer` has ended well."""
     assert answer.end is not None, "it has ended"
-    members = end_members(accepted.prediction_id, answer.text, answer.end)
+    members = end_members(accepted.prediction_id, answer.text, answer.logprobs, answer.end)
     return response_object(accepted, model, given, members)
 
 
@@ -143,6 +157,7 @@ def response_object(
         "text": {"format": {"type": "text"} if form is None else _form_members(form.type, form.name)},
         "tool_choice": "none",
         "tools": [],
+        "top_logprobs": given.top_logprobs or 0,
         "top_p": 1.0 if given.top_p is None else given.top_p,
         "truncation": "disabled",
         "usage": None,
@@ -157,13 +172,15 @@ def _form_members(kind: str, name: str | None) -> dict[str, object]:
     return {"type": kind}
 
 
-def end_members(identity: str, text: str, end: Completed) -> dict[str, object]:
+def end_members(
+    identity: str, text: str, logprobs: Sequence[TokenLogprob], end: Completed
+) -> dict[str, object]:
     """Return the members that its end gives a response."""
     cut = is_cut(end)
     return {
         "status": "incomplete" if cut else "completed",
         "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
-        "output": [message_item(identity, text, is_cut=cut)] if text else [],
+        "output": [message_item(identity, text, logprobs, is_cut=cut)] if text else [],
         "usage": _usage(end.usage),
     }
 
@@ -173,20 +190,22 @@ def is_cut(end: Completed) -> bool:
     return end.finish_reason is FinishReason.LENGTH
 
 
-def message_item(identity: str, text: str | None, *, is_cut: bool = False) -> dict[str, object]:
+def message_item(
+    identity: str, text: str | None, logprobs: Sequence[TokenLogprob] = (), *, is_cut: bool = False
+) -> dict[str, object]:
     """Return the one item of an output; `text` is None at its beginning."""
     return {
         "type": "message",
         "id": f"msg_{identity}",
         "status": "in_progress" if text is None else "incomplete" if is_cut else "completed",
         "role": "assistant",
-        "content": [] if text is None else [text_part(text)],
+        "content": [] if text is None else [text_part(text, logprobs)],
     }
 
 
-def text_part(text: str) -> dict[str, object]:
+def text_part(text: str, logprobs: Sequence[TokenLogprob] = ()) -> dict[str, object]:
     """Return a part of text."""
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": token_logprobs(logprobs)}
 
 
 def _usage(usage: Usage) -> dict[str, object]:

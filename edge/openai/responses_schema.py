@@ -24,9 +24,12 @@ HARMLESS: Final[dict[str, tuple[object, ...]]] = {
     "tools": ([],),
     "tool_choice": ("none", "auto"),
     "modalities": ([], ["text"]),
-    "top_logprobs": (0,),
 }
+LOGPROBS: Final = "message.output_text.logprobs"
+"""The one item of `include` that has an effect."""
+
 NAMES: Final = {
+    "logprobs": "top_logprobs",
     "json_schema": "text.format",
     "max_tokens": "max_output_tokens",
     "prompt": "input",
@@ -61,6 +64,12 @@ class ResponseBody(Strict):
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
     stream: bool | None = None
     text: TextOptions | None = None
+    include: list[str] | None = None
+    """Items other than `LOGPROBS` have no effect."""
+
+    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    """Above 0 it asks for log probabilities by itself."""
+
     metadata: dict[str, JsonValue] | None = None
     """Repeated in the answer."""
 
@@ -86,6 +95,11 @@ class ResponseBody(Strict):
     def format(self) -> ResponseFormat | None:
         """How the output is to be formed."""
         return self.text.format if self.text is not None else None
+
+    @property
+    def logprobs(self) -> int | None:
+        """How many alternatives a token; None for no log probabilities at all."""
+        return self.top_logprobs or (0 if LOGPROBS in (self.include or ()) else None)
 
 
 def read_response(body: object) -> ResponseBody:
@@ -116,5 +130,6 @@ def response_generation(given: ResponseBody, *, chat_template: bool, default_tok
             seed=None if given.seed == -1 else given.seed,
         ),
         stopping=Stopping(max_tokens=response_limit(given, default_tokens)),
+        top_logprobs=given.logprobs,
         json_schema=given.format.constraint("text.format") if given.format is not None else None,
     )

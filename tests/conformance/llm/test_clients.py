@@ -252,6 +252,20 @@ async def test_log_probabilities(pair: Pair, asker: Program, call: str) -> None:
     assert all(len(token["top_logprobs"]) == 3 and token["logprob"] == -0.125 for token in tokens)
 
 
+@pytest.mark.parametrize("call", ["stream", "whole"])
+async def test_log_probabilities_of_a_response(pair: Pair, python: Program, call: str) -> None:
+    options = {"include": ["message.output_text.logprobs"], "top_logprobs": 3}
+    prompt = script(pieces=["a"], hex=["f09f", "9982", "62"])
+    report = await python.ask("responses", call, pair.edge.url, prompt, options=options)
+    assert (report.error, report.text) == (None, "a🙂b")
+    entries, deltas = report.extra
+    assert bytes(byte for entry in entries for byte in entry["bytes"]).decode() == report.text
+    assert all(len(entry["top_logprobs"]) == 3 and entry["logprob"] == -0.125 for entry in entries)
+    assert deltas == (entries if call == "stream" else [])
+    plain = await python.ask("responses", call, pair.edge.url, prompt)
+    assert (plain.error, plain.extra) == (None, [[], []])
+
+
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 
 
