@@ -49,10 +49,6 @@ class MessageStream:
             case _:
                 return b""
 
-    def go_on(self) -> None:
-        """Note that the reader has the message's start and its block's."""
-        self._opened = self._in_block = True
-
     def render_failure(self, error: UpstreamError) -> bytes:
         """Return the error; nothing may follow it."""
         return data_frame(upstream_body(error) | {"request_id": self._id}, event="error")

@@ -63,10 +63,6 @@ class ChatStream:
             case _:
                 return b""
 
-    def go_on(self) -> None:
-        """Note that the reader has the role chunks already."""
-        self._opened = True
-
     def render_failure(self, error: UpstreamError) -> bytes:
         """Return the error and the end."""
         return failure_frames(error)

@@ -8,7 +8,7 @@ import pytest
 
 from edge.protocol.sse import SseParser
 from tests.support.dialects import CHAT, MESSAGES, Dialect, name_of, open_stream
-from tests.support.pair import LIMIT_S, Pair, Reading, numbered, until_idle
+from tests.support.pair import LIMIT_S, Pair, Reading, numbered, script, until_idle
 
 ASKED = {"X-Resumable": "true"}
 DIALECTS = pytest.mark.parametrize("dialect", [CHAT, MESSAGES], ids=name_of)
@@ -38,6 +38,22 @@ async def test_a_cut_stream_goes_on_after_the_last_event(pair: Pair, dialect: Di
         whole = Reading(replay := await pair.http.get(where))
         whole.events = SseParser().feed(replay.content)
         assert dialect.text(whole) == TEXT
+
+
+@DIALECTS
+async def test_whatever_frame_is_the_last_the_rest_comes_byte_for_byte(pair: Pair, dialect: Dialect) -> None:
+    with anyio.fail_after(LIMIT_S):
+        asked = dialect.body(script(pieces=[*"ab ", "漢", "😀", "\n", "c"]), stream=True)
+        first = await pair.http.post(pair.edge.url + dialect.path, json=asked, headers=ASKED)
+        where = httpx.URL(pair.edge.url + dialect.path).join(first.headers["location"])
+        frames = first.content.removeprefix(b":\n").split(b"\n\n")[:-1]
+        ids = [event.id for event in SseParser().feed(first.content)]
+        assert len(ids) == len(set(ids)) == len(frames) and all(ids), "each frame has an id of its own"
+        for place, last in enumerate(ids[:-1], 1):
+            rest = await pair.http.get(where, headers={"Last-Event-ID": last})
+            assert rest.content.removeprefix(b":\n").split(b"\n\n")[:-1] == frames[place:]
+        end = await pair.http.get(where, headers={"Last-Event-ID": ids[-1]})
+        assert (end.status_code, end.content) == (204, b"")
 
 
 @DIALECTS
