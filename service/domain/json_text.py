@@ -1,0 +1,54 @@
+"""JSON that a caller gives as text inside a field: strict, of bounded nesting.
+
+Strict: no NaN or Infinity, written out or by overflow, and no half surrogate pairs. What passes can be
+written again as JSON in UTF-8.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+
+MAX_NESTING = 48
+"""Objects and lists inside each other. The schema around a forced tool's adds at most 5 levels, which
+must stay below the 64 that engines take."""
+
+
+def try_object(text: str) -> dict[str, object] | None:
+    """Return the JSON object that `text` is, or None if it is none or too deep."""
+    try:
+        value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(value, dict) or nesting(value, MAX_NESTING) > MAX_NESTING:
+        return None
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return None
+    return value
+
+
+def nesting(value: object, limit: int) -> int:
+    """Return how deep objects and lists stand inside each other, `limit` + 1 if more; a leaf counts."""
+    depth, level = 0, [value]
+    while level and depth <= limit:
+        depth += 1
+        level = [
+            child
+            for item in level
+            if isinstance(item, dict | list)
+            for child in (item.values() if isinstance(item, dict) else item)
+        ]
+    return depth
+
+
+def _refuse(name: str) -> float:
+    raise ValueError(name)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(text)
+    return number
