@@ -102,8 +102,8 @@ class LlamaCppEngine:
         self._pool = ThreadPoolExecutor(settings.slots, thread_name_prefix="llama-job")
         self._server: object | None = None
         self._eos: frozenset[int] = frozenset()
-        self._checked: dict[Constraint, None] = {}
-        """Constraints that passed their trial."""
+        self._checked: set[bytes] = set()
+        """Digests of the grammars that passed their trial; one for many tools has hundreds of kilobytes."""
         self._shown: tuple[str, ...] = ()
         """Control tokens whose text is output: the marks around calls."""
 
@@ -245,7 +245,8 @@ class LlamaCppEngine:
             ConstraintError: it generated against the grammar, so it has silently dropped it.
             LoopbackError: it refused the grammar.
         """
-        if constraint not in self._checked:
+        digest = hashlib.sha256(compiled.grammar.encode("utf-8", "surrogatepass")).digest()
+        if digest not in self._checked:
             forbidden = self._vocabulary.ids[b"Z"][0]
             trial = compiled.trial or compiled.grammar
             answer = self._loopback.post(_COMPLETION, convert.trial_body(0, trial, forbidden))
@@ -253,7 +254,7 @@ class LlamaCppEngine:
                 raise ConstraintError(refusal(constraint))
             if len(self._checked) >= _CHECKED:
                 self._checked.clear()
-            self._checked[constraint] = None
+            self._checked.add(digest)
         return compiled.grammar
 
     def _take(self, running: _Running, message: convert.Message) -> Ended | None:
