@@ -20,7 +20,6 @@ import msgspec
 
 from service.domain.events import TokenLogprob
 from service.domain.request import (
-    ChatMessage,
     ChatPrompt,
     Constraint,
     GenerationRequest,
@@ -50,7 +49,7 @@ class PromptFrame(msgspec.Struct, array_like=True, frozen=True):
 
     text: str | None = None
     token_ids: tuple[int, ...] | None = None
-    messages: tuple[ChatMessage, ...] | None = None
+    chat: ChatPrompt | None = None
 
 
 class ConstraintFrame(msgspec.Struct, array_like=True, frozen=True):
@@ -256,8 +255,8 @@ def prompt_to_frame(prompt: Prompt) -> PromptFrame:
             return PromptFrame(text=text)
         case TokenPrompt(token_ids):
             return PromptFrame(token_ids=token_ids)
-        case ChatPrompt(messages):
-            return PromptFrame(messages=messages)
+        case ChatPrompt():
+            return PromptFrame(chat=prompt)
         case _:
             assert_never(prompt)
 
@@ -268,8 +267,8 @@ def prompt_from_frame(frame: PromptFrame) -> Prompt:
         return TextPrompt(frame.text)
     if frame.token_ids is not None:
         return TokenPrompt(frame.token_ids)
-    if frame.messages is not None:
-        return ChatPrompt(frame.messages)
+    if frame.chat is not None:
+        return frame.chat
     raise FrameError("a prompt without content")
 
 

@@ -79,6 +79,8 @@ def engine_settings(settings: Settings) -> dict[str, object]:
     }
     if settings.engine == "scripted":
         return shared
+    if settings.chat_template_file:
+        shared = {"chat_template": settings.chat_template_file, **shared}
     if settings.engine == "exllamav2":
         # The default suits a CPU; this engine has one of its own.
         given = "engine_batch_tokens" in settings.model_fields_set

@@ -73,6 +73,8 @@ class Settings(BaseSettings):
     """Name under which the model is served, `owner/name`."""
     model_path: str = ""
     """File or folder of the model. Empty: the demo model, which llama_cpp alone can run."""
+    chat_template_file: str = ""
+    """Jinja file of a chat template, used instead of the model's own. Empty: the model's own."""
     engine: Literal["llama_cpp", "exllamav2", "scripted"] = "llama_cpp"
     """What runs the model. `scripted` produces fixed text, for tests only."""
     engine_slots: int = Field(default=8, ge=1, le=256)
@@ -147,6 +149,12 @@ class Settings(BaseSettings):
     def _model_for_exllamav2(self) -> Self:
         if self.engine == "exllamav2" and not self.model_path:
             raise ValueError(f"{PREFIX}MODEL_PATH must name a model's folder with {PREFIX}ENGINE=exllamav2")
+        return self
+
+    @model_validator(mode="after")
+    def _template_has_an_effect(self) -> Self:
+        if self.engine == "scripted" and self.chat_template_file:
+            raise ValueError(f"{PREFIX}CHAT_TEMPLATE_FILE has no effect with {PREFIX}ENGINE=scripted")
         return self
 
     @model_validator(mode="after")

@@ -14,6 +14,7 @@ from service.domain.request import (
     ChatPrompt,
     FieldViolation,
     GenerationRequest,
+    Prompt,
     check,
     constraint_field,
 )
@@ -22,8 +23,14 @@ MIN_RETRY = timedelta(seconds=1)
 MAX_RETRY = timedelta(seconds=60)
 
 
+TOOLS = "chat.tools"
+"""The field that depends on the model's template; see `EngineInfo.tool_format`."""
+_NEEDS = {"chat.forced_tool": "json_schema"}
+"""Fields that are named themselves, but rest on the engine's having another."""
+
+
 def needed_capabilities(request: GenerationRequest) -> tuple[str, ...]:
-    """Return the request fields that not every engine has, by proto path."""
+    """Return the request fields that not every engine or model has, by proto path."""
     s, t = request.sampling, request.stopping
     used = {
         "sampling.typical_p": s.typical_p != 1.0,
@@ -33,8 +40,30 @@ def needed_capabilities(request: GenerationRequest) -> tuple[str, ...]:
         "stopping.ignore_eos": t.ignore_eos,
         constraint_field(request.constraint): request.constraint is not None,
         "logprobs": request.logprobs is not None,
+        **_needed_for_chat(request.prompt),
     }
     return tuple(name for name, is_used in used.items() if is_used)
+
+
+def _needed_for_chat(prompt: Prompt) -> dict[str, bool]:
+    if not isinstance(prompt, ChatPrompt):
+        return {}
+    with_calls = any(message.tool_calls for message in prompt.messages)
+    return {
+        TOOLS: bool(prompt.tools) or with_calls,
+        "chat.forced_tool": prompt.forced_tool is not None,
+    }
+
+
+def check_counted(prompt: Prompt, *, engine: str, capabilities: Collection[str], chat_template: bool) -> None:
+    """Refuse a chat whose tokens cannot be counted; other prompts are the engine's to judge.
+
+    Raises:
+        InvalidRequest, UnsupportedByEngine.
+    """
+    if isinstance(prompt, ChatPrompt):
+        request = GenerationRequest(prompt)
+        check_request(request, engine=engine, capabilities=capabilities, chat_template=chat_template)
 
 
 def check_request(
@@ -49,14 +78,20 @@ def check_request(
     if violations := check(request):
         raise InvalidRequest(violations)
     lacking = [
-        FieldViolation(name, f"is not supported by the {engine} engine")
+        FieldViolation(name, _why_not(name, engine))
         for name in needed_capabilities(request)
-        if name not in capabilities
+        if _NEEDS.get(name, name) not in capabilities
     ]
     if isinstance(request.prompt, ChatPrompt) and not chat_template:
         lacking.append(FieldViolation("chat", "needs a model with a chat template; send `prompt` instead"))
     if lacking:
         raise UnsupportedByEngine(tuple(lacking))
+
+
+def _why_not(name: str, engine: str) -> str:
+    if name == TOOLS:
+        return "needs a model whose chat template knows tools, in a format that can be read"
+    return f"is not supported by the {engine} engine"
 
 
 def token_budget(request: GenerationRequest, *, input_tokens: int, context_tokens: int) -> int:

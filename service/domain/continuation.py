@@ -12,6 +12,7 @@ from dataclasses import replace
 from service.domain.events import Entry, FinishReason, Output, Status
 from service.domain.lifecycle import Ending
 from service.domain.request import GenerationRequest
+from service.domain.tools import effective_constraint
 
 REPLAY_LIMIT_TOKENS = 2048
 """At some tens of tokens a second, a reader would wait for minutes above it."""
@@ -63,7 +64,7 @@ def worth_replaying(request: GenerationRequest, generated_tokens: int) -> bool:
     greedy and seeded sampling, up to a limit, and constrained output, which no engine can go on
     with in its middle.
     """
-    if request.constraint is not None:
+    if effective_constraint(request) is not None:
         return True
     repeatable = request.sampling.temperature == 0 or request.sampling.seed is not None
     return repeatable and generated_tokens <= REPLAY_LIMIT_TOKENS

@@ -1,8 +1,8 @@
 """What a caller asks to be generated, and the bounds every field must keep.
 
-Owns `GenerationRequest` and `check`, the one list of bounds (design §10). Neutral defaults are
-ours and equal for every engine. It knows no model: context length and capabilities are judged
-by `admission`.
+Owns `GenerationRequest` and `check`, the one list of bounds (design §10); those of a conversation are
+in `chat`. Neutral defaults are ours and equal for every engine. It knows no model: context length and
+capabilities are judged by `admission`.
 """
 
 from __future__ import annotations
@@ -10,19 +10,42 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from service.domain.chat import ChatMessage, ChatPrompt, ForcedTool, Tool, ToolCall, check_chat
+from service.domain.violation import FieldViolation, size
+
+__all__ = [
+    "ChatMessage",
+    "ChatPrompt",
+    "Constraint",
+    "FieldViolation",
+    "ForcedTool",
+    "GenerationRequest",
+    "Grammar",
+    "JsonSchema",
+    "Prompt",
+    "Regex",
+    "Sampling",
+    "Stopping",
+    "TextPrompt",
+    "TokenPrompt",
+    "Tool",
+    "ToolCall",
+    "check",
+    "check_prompt",
+    "constraint_field",
+]
+
 MAX_STOP_STRINGS = 16
 MAX_STOP_BYTES = 256
 MAX_STOP_TOKEN_IDS = 64
 MAX_LOGIT_BIAS = 300
 MAX_TOP_LOGPROBS = 20
 MAX_CONSTRAINT_BYTES = 16 * 1024
-MAX_MESSAGES = 1024
 MAX_PROMPT_BYTES = 4 * 1024 * 1024
 MAX_TOKEN_ID = 2**31 - 1
 MAX_SEED = 2**63 - 1
 DEFAULT_MAX_TOKENS = 512
 """Modest, as some engines reserve memory for prompt + max_tokens when a job is admitted."""
-ROLES = frozenset({"system", "user", "assistant", "tool", "developer"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,21 +60,6 @@ class TokenPrompt:
     """Token ids, fed as they are; no beginning-of-sequence token is added."""
 
     token_ids: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ChatMessage:
-    """One turn. Special tokens in `content` are plain text to the model."""
-
-    role: str
-    content: str
-
-
-@dataclass(frozen=True, slots=True)
-class ChatPrompt:
-    """Messages, rendered by the model's own chat template."""
-
-    messages: tuple[ChatMessage, ...]
 
 
 Prompt = TextPrompt | TokenPrompt | ChatPrompt
@@ -136,14 +144,6 @@ class GenerationRequest:
     """-100 to 100; higher is served first, equal ones in order of arrival."""
 
 
-@dataclass(frozen=True, slots=True)
-class FieldViolation:
-    """One field that breaks its bounds: its proto path and what is wrong, for people."""
-
-    field: str
-    description: str
-
-
 def _number(
     name: str, value: float, low: float, high: float, *, open_low: bool = False
 ) -> list[FieldViolation]:
@@ -162,41 +162,19 @@ def _ids(name: str, ids: tuple[int, ...], limit: int) -> list[FieldViolation]:
     return []
 
 
-def _check_prompt(prompt: Prompt) -> list[FieldViolation]:
+def check_prompt(prompt: Prompt) -> list[FieldViolation]:
+    """Return every field of a prompt out of its bounds."""
     match prompt:
         case TextPrompt(text):
             if not text:
                 return [FieldViolation("prompt", "must not be empty")]
-            return _size("prompt", text, MAX_PROMPT_BYTES)
+            return size("prompt", text, MAX_PROMPT_BYTES)
         case TokenPrompt(token_ids):
             if not token_ids:
                 return [FieldViolation("token_ids", "must not be empty")]
             return _ids("token_ids", token_ids, MAX_PROMPT_BYTES)
-        case ChatPrompt(messages):
-            return _check_messages(messages)
-
-
-def _check_messages(messages: tuple[ChatMessage, ...]) -> list[FieldViolation]:
-    if not messages:
-        return [FieldViolation("messages", "must not be empty")]
-    if len(messages) > MAX_MESSAGES:
-        return [FieldViolation("messages", f"must have at most {MAX_MESSAGES} items")]
-    found: list[FieldViolation] = []
-    for i, message in enumerate(messages):
-        if message.role not in ROLES:
-            found.append(FieldViolation(f"messages[{i}].role", f"must be one of {', '.join(sorted(ROLES))}"))
-        found += _size(f"messages[{i}].content", message.content, MAX_PROMPT_BYTES)
-    if not any(message.content for message in messages):
-        found.append(FieldViolation("messages", "must have at least one message with content"))
-    return found
-
-
-def _size(name: str, text: str, limit: int) -> list[FieldViolation]:
-    if len(text) * 4 <= limit:
-        return []
-    if len(text.encode("utf-8", "surrogatepass")) > limit:
-        return [FieldViolation(name, f"must be at most {limit} bytes")]
-    return []
+        case ChatPrompt():
+            return check_chat(prompt)
 
 
 def _check_sampling(s: Sampling) -> list[FieldViolation]:
@@ -255,7 +233,7 @@ def _check_constraint(constraint: Constraint | None) -> list[FieldViolation]:
             name = constraint_field(constraint)
             if not text.strip():
                 return [FieldViolation(name, "must not be empty")]
-            return _size(name, text, MAX_CONSTRAINT_BYTES)
+            return size(name, text, MAX_CONSTRAINT_BYTES)
 
 
 def check(request: GenerationRequest) -> tuple[FieldViolation, ...]:
@@ -263,8 +241,10 @@ def check(request: GenerationRequest) -> tuple[FieldViolation, ...]:
 
     Names are paths below `tailrace.v1.GenerationRequest`.
     """
-    found = _check_prompt(request.prompt) + _check_sampling(request.sampling)
+    found = check_prompt(request.prompt) + _check_sampling(request.sampling)
     found += _check_stopping(request.stopping) + _check_constraint(request.constraint)
+    if isinstance(request.prompt, ChatPrompt) and request.prompt.forced_tool and request.constraint:
+        found.append(FieldViolation("chat.forced_tool", "must be absent with another constraint"))
     if request.logprobs is not None:
         found += _number("logprobs", request.logprobs, 0, MAX_TOP_LOGPROBS)
     found += _number("priority", request.priority, -100, 100)

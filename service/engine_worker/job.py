@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import assert_never
 
 from service.domain.stop import Released, TextAssembler, TokenPiece
+from service.domain.tools import effective_constraint
 from service.engine_frames import OutputDraft
 from service.engine_worker.error_text import error_text
 from service.engine_worker.outbox import Outbox
@@ -166,7 +167,7 @@ class WorkerJob:
             min_tokens=max(0, stopping.min_tokens - self._resumed_tokens),
             stop_token_ids=stopping.stop_token_ids,
             ignore_eos=stopping.ignore_eos,
-            constraint=request.constraint,
+            constraint=effective_constraint(request),
             logprobs=request.logprobs,
         )
 
@@ -203,7 +204,7 @@ class WorkerJob:
 
     def _resume_behind_prefill(self, event: Ended) -> None:
         """Give the replay up and go on behind a prefill of the log, in the same slot."""
-        if self._job.request.constraint is not None:
+        if effective_constraint(self._job.request) is not None:
             self._fault = "the interrupted output could not be generated again under its constraint"
             self._end(self._summary(event, EndReason.FAILED, 0))
             return

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
+from service.domain.admission import TOOLS
 from service.domain.request import Constraint, Prompt, Sampling
 from service.domain.stop import TokenPiece
 
@@ -37,6 +38,13 @@ class EngineInfo:
     """The served file's digest, empty where there is no single file."""
     attention: str = ""
     """Which attention kernels are in use, where an engine has a choice."""
+    tool_format: str = ""
+    """How the model writes tool calls (`tailrace.v1.Model`); empty: `ChatPrompt.tools` cannot be rendered."""
+
+    @property
+    def request_fields(self) -> frozenset[str]:
+        """Return the request fields that not every model takes and this one does, by proto path."""
+        return self.capabilities | {TOOLS} if self.tool_format else self.capabilities
 
 
 class Capability(Enum):
@@ -136,9 +144,10 @@ class Engine(Protocol):
         1. `load` blocks until the model answers or raises `EngineLoadError`; it is called once,
            first. `progress` gets fractions 0..1 in rising order.
         2. `prepare` returns the exact ids that are fed: template rendered in a sandbox, exactly
-           one beginning-of-sequence token where the model wants one, special tokens in message
-           content neutralised. `continuation` is appended as plain text. Thread-safe; does not
-           disturb running jobs. Raises `PromptError`.
+           one beginning-of-sequence token where the model wants one, special tokens in the texts of
+           messages and tools neutralised; for a forced tool what opens a call, for an unfinished
+           last message nothing behind its content. `continuation` is appended as plain text.
+           Thread-safe; does not disturb running jobs. Raises `PromptError`.
         3. `submit` returns at once. The job's events come through `deliver`, in order, from any
            one thread at a time; at most `slots` jobs run, the caller submits no more.
         4. Each submitted job gets exactly one `Ended`, last, whatever happens; after it the slot

@@ -28,6 +28,7 @@ from service.domain.errors import EngineNotReady, InvalidRequest, PredictionNotF
 from service.domain.events import FinishReason, Output, Started, Status, Usage
 from service.domain.lifecycle import Ending
 from service.domain.request import GenerationRequest
+from service.domain.tools import effective_constraint
 from service.ports.clock import Clock
 from service.ports.engine import EndReason, EngineInfo
 from service.ports.engine_host import (
@@ -122,7 +123,7 @@ class Dispatcher:
         """
         info = await self.readiness.require()
         check_request(
-            request, engine=info.engine, capabilities=info.capabilities, chat_template=info.chat_template
+            request, engine=info.engine, capabilities=info.request_fields, chat_template=info.chat_template
         )
         free = max(0, info.slots - self.running)
         check_queue(
@@ -133,7 +134,7 @@ class Dispatcher:
         )
         self._reserved += 1
         try:
-            input_tokens = await self.readiness.count(request.prompt, request.constraint)
+            input_tokens = await self.readiness.count(request.prompt, effective_constraint(request))
             token_budget(request, input_tokens=input_tokens, context_tokens=info.context_tokens)
         except BaseException:
             self._reserved -= 1

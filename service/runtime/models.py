@@ -50,9 +50,9 @@ class Models:
         """Return the exact number of tokens that `prompt` feeds to the model.
 
         Raises:
-            ModelNotFound, InvalidRequest, EngineNotReady.
+            ModelNotFound, InvalidRequest, UnsupportedByEngine, EngineNotReady.
         """
-        return await self._find(name).readiness.count(prompt)
+        return await self._find(name).readiness.count_only(prompt)
 
     async def changed(self) -> None:
         """Wait until some model's state changes; a change after this was called is never missed."""

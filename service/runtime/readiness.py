@@ -11,8 +11,9 @@ from enum import Enum
 
 import anyio
 
+from service.domain.admission import check_counted
 from service.domain.errors import EngineNotReady, InvalidRequest
-from service.domain.request import Constraint, FieldViolation, Prompt, constraint_field
+from service.domain.request import ChatPrompt, Constraint, FieldViolation, Prompt, constraint_field
 from service.ports.engine import ConstraintError, EngineInfo, PromptError
 from service.ports.engine_host import EngineHost
 
@@ -88,12 +89,25 @@ class Readiness:
                 except PromptError as error:
                     raise InvalidRequest((FieldViolation("prompt", str(error)),)) from error
                 except ConstraintError as error:
-                    name = constraint_field(constraint)
-                    raise InvalidRequest((FieldViolation(name, str(error)),)) from error
+                    raise InvalidRequest((_refusal(prompt, constraint, error),)) from error
                 except EngineNotReady:
                     if self.ready:
                         await self.change.wait()
         raise self._not_ready()
+
+    async def count_only(self, prompt: Prompt) -> int:
+        """Return the exact number of tokens that `prompt` feeds, for a caller who generates nothing.
+
+        Raises:
+            InvalidRequest: as `count`, and for a chat out of its bounds.
+            UnsupportedByEngine: the model cannot render it.
+            EngineNotReady: as `count`.
+        """
+        info = await self.require()
+        check_counted(
+            prompt, engine=info.engine, capabilities=info.request_fields, chat_template=info.chat_template
+        )
+        return await self.count(prompt)
 
     def _not_ready(self) -> EngineNotReady:
         if self.state is ModelState.FAILED:
@@ -105,3 +119,10 @@ class Readiness:
         self.state = state
         change, self.change = self.change, anyio.Event()
         change.set()
+
+
+def _refusal(prompt: Prompt, constraint: Constraint | None, error: ConstraintError) -> FieldViolation:
+    """Name the field that the refused constraint comes from."""
+    if isinstance(prompt, ChatPrompt) and prompt.forced_tool is not None:
+        return FieldViolation("chat.tools", f"cannot be forced: {error}")
+    return FieldViolation(constraint_field(constraint), str(error))

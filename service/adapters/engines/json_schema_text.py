@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from service.domain.json_text import nesting
 from service.ports.engine import ConstraintError
 
 MAX_DEPTH = 64
@@ -22,23 +23,10 @@ def checked_schema(text: str) -> str:
         raise ConstraintError("json_schema is not valid JSON") from None
     if not isinstance(schema, dict | bool):
         raise ConstraintError("json_schema must be an object or a boolean")
-    if _depth(schema) > MAX_DEPTH:
+    if nesting(schema, MAX_DEPTH) > MAX_DEPTH:
         raise ConstraintError(f"json_schema is nested deeper than {MAX_DEPTH}")
     return json.dumps(schema)
 
 
 def _no_constant(name: str) -> float:
     raise ValueError(name)
-
-
-def _depth(value: object) -> int:
-    depth, level = 0, [value]
-    while level and depth <= MAX_DEPTH:
-        depth += 1
-        level = [
-            child
-            for item in level
-            if isinstance(item, dict | list)
-            for child in (item.values() if isinstance(item, dict) else item)
-        ]
-    return depth

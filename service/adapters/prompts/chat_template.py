@@ -1,44 +1,62 @@
 """Chat messages to a rendered prompt, by the model's own template.
 
-Owns that message content stays content: a special token's text in it is cut out before the
-template sees it and put back as a segment of its own, to be tokenised as plain text. A token that
-would form across the edge of a content and what the template or another content puts beside it is
-cut the same way. The sandbox is `sandbox`; ids are made in `special_ids`.
+Owns that a caller's text stays text: a special token in it (see `placeholders`) reaches the tokenizer
+as plain text, and so does one that would form across the edge of a text and what the template or
+another text puts beside it. This holds for contents, tools, calls and their ids, keys of JSON included.
+The sandbox is `sandbox`; ids are made in `special_ids`.
 
-Differences from Hugging Face's `apply_chat_template`: a message is role and content only, there
-are no tools; `strftime_now` exists only if given, so that a prompt does not change overnight; the
-role `developer` becomes `system` where the template does not know it.
+Differences from Hugging Face's `apply_chat_template`: `strftime_now` exists only if given, so that a
+prompt does not change overnight; the role `developer` becomes `system` where the template does not
+know it; call ids are shortened where the template takes short ones only; an unfinished last message
+must come out to the letter.
 """
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 import jinja2
 
+from service.adapters.prompts.placeholders import Placeholders, SpecialTokens, free_mark
 from service.adapters.prompts.sandbox import TemplateRefusal, TemplateSandbox, TemplateTooLarge
 from service.adapters.prompts.special_ids import Segment
-from service.domain.request import ChatMessage
+from service.adapters.prompts.template_values import TemplateHabits, message_values, tool_values
+from service.adapters.prompts.tool_format import ToolFormat, find_tool_format
+from service.domain.chat import ChatMessage, Tool, ToolCall
 from service.ports.engine import PromptError
 
 MAX_RENDERED_BYTES = 8 * 1024 * 1024
 """Twice the largest request: what a template adds to messages is small."""
 _MAX_REFUSAL = 200
+_NOT_OPEN = "the model's chat template does not write the last message as it stands, so it cannot go on"
+_PROBE_TOOL = Tool("tailrace_probe", "d", '{"type": "object", "properties": {}}')
+_PROBE_CALL = ToolCall("tailrace1", "tailrace_called")
+_PROBE = (
+    ChatMessage("user", "q"),
+    ChatMessage("assistant", "", (_PROBE_CALL,)),
+    ChatMessage("tool", "r", (), _PROBE_CALL.id),
+    ChatMessage("assistant", "a"),
+    ChatMessage("user", "q"),
+)
 
 
 class ChatTemplateError(Exception):
     """The template's source cannot be compiled; the text says where."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Cut:
-    """Contents with placeholders, and what each placeholder stands for."""
+class _Noted:
+    """A `Clean` that changes nothing and remembers what it saw."""
 
-    contents: tuple[str, ...]
-    texts: Mapping[str, str]
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def text(self, content: str) -> str:
+        self.texts.append(content)
+        return content
+
+    word = text
 
 
 class ChatTemplate:
@@ -54,7 +72,7 @@ class ChatTemplate:
         strftime_now: Callable[[str], str] | None = None,
         max_bytes: int = MAX_RENDERED_BYTES,
     ) -> None:
-        """Compile. `special_tokens` are the texts that must not count in message content.
+        """Compile. `special_tokens` are the texts that must not count in what a caller writes.
 
         Raises ChatTemplateError.
         """
@@ -66,92 +84,78 @@ class ChatTemplate:
         except jinja2.TemplateSyntaxError as error:
             raise ChatTemplateError(f"the chat template's line {error.lineno} is not valid Jinja") from error
         self._source = source
-        self._tokens = sorted({t for t in special_tokens if t}, key=lambda t: (-len(t), t))
-        self._pattern = re.compile("|".join(map(re.escape, self._tokens)) or r"(?!)")
-        self._heads = frozenset(t[i:] for t in self._tokens for i in range(1, len(t)))
-        self._tails = frozenset(t[:i] for t in self._tokens for i in range(1, len(t)))
-        self._longest = max(map(len, self._tokens), default=0)
+        self._tokens = SpecialTokens(special_tokens)
         self._names = {"bos_token": bos_text, "eos_token": eos_text}
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
-        self._knows_developer = "developer" in source
+        self._habits = TemplateHabits(knows_developer="developer" in source)
+        self.tool_format: ToolFormat | None = None
+        """How calls are written; None if the template cannot render tools, or in no way we know."""
+        self._learn_tools()
 
-    def render(self, messages: Sequence[ChatMessage]) -> tuple[Segment, ...]:
-        """Return the prompt up to where the assistant's turn begins. Raises PromptError."""
-        mark = self._free_mark(messages)
-        roles = [self._role(message.role) for message in messages]
-        contents = [message.content for message in messages]
-        cut = self._cut(contents, mark, edges=False)
-        rendered = self._run(roles, cut.contents)
-        guarded = self._cut(contents, mark, edges=True)
-        if len(guarded.texts) != len(cut.texts):
-            again = self._run(roles, guarded.contents)
-            if self._pattern.findall(again) != self._pattern.findall(rendered):
-                cut, rendered = guarded, again
-        return _segments(rendered, mark, cut.texts)
+    def render(
+        self,
+        messages: Sequence[ChatMessage],
+        tools: Sequence[Tool] = (),
+        *,
+        call: bool = False,
+        unfinished: bool = False,
+    ) -> tuple[Segment, ...]:
+        """Return the prompt up to where the assistant goes on.
 
-    def _role(self, role: str) -> str:
-        return "system" if role == "developer" and not self._knows_developer else role
-
-    def _free_mark(self, messages: Sequence[ChatMessage]) -> str:
-        """Return a text that stands in no content and not in the template."""
-        everything = [self._source, *self._tokens, *(message.content for message in messages)]
-        mark = "\ue0f1"
-        while any(mark in text for text in everything):
-            mark += "\ue0f2\ue0f1"
-        return mark
-
-    def _cut(self, contents: Sequence[str], mark: str, *, edges: bool) -> _Cut:
-        texts: dict[str, str] = {}
-
-        def placeholder(text: str) -> str:
-            name = f"{mark}{len(texts)}{mark}"
-            texts[name] = text
-            return name
-
-        def replaced(content: str) -> str:
-            body = content.strip() if edges else content  # templates trim: the body meets its neighbours
-            head, tail = self._edges(body) if edges else (0, 0)
-            before, _, after = content.partition(body) if body else (content, "", "")
-            middle = body[head : len(body) - tail]
-            return "".join(
-                (
-                    before,
-                    placeholder(body[:head]) if head else "",
-                    self._pattern.sub(lambda match: placeholder(match.group()), middle),
-                    placeholder(body[len(body) - tail :]) if tail else "",
-                    after,
-                )
-            )
-
-        return _Cut(tuple(map(replaced, contents)), texts)
-
-    def _edges(self, body: str) -> tuple[int, int]:
-        """Return the lengths of the longest head that ends, and tail that begins, some special token.
-
-        A body from the middle of a token is all head.
+        With `call` it ends where the JSON of a call begins; with `unfinished`, where the content of
+        the last message ends. Raises PromptError.
         """
-        if body and len(body) < self._longest and any(body in token for token in self._tokens):
-            return len(body), 0
-        reach = min(len(body), self._longest)
-        head = next((n for n in range(reach, 0, -1) if body[:n] in self._heads), 0)
-        reach = min(len(body) - head, self._longest)
-        tail = next((n for n in range(reach, 0, -1) if body[-n:] in self._tails), 0)
-        return head, tail
+        mark = self._free_mark(messages, tools)
+        last = messages[-1].content if unfinished else None
+        plain, guarded = (Placeholders(self._tokens, mark, edges=edges) for edges in (False, True))
+        values, with_edges = (self._values(messages, tools, p, mark, last) for p in (plain, guarded))
+        used, rendered = plain, self._run(values, mark, last)
+        if with_edges != values:
+            again = self._run(with_edges, mark, last)
+            if self._tokens.pattern.findall(again) != self._tokens.pattern.findall(rendered):
+                used, rendered = guarded, again
+        if call and self.tool_format is not None:
+            rendered += self.tool_format.opener
+        segments = used.segments(rendered)
+        if last is not None and not "".join(segment.text for segment in segments).endswith(last):
+            raise PromptError(_NOT_OPEN)
+        return segments
 
-    def _run(self, roles: Sequence[str], contents: Sequence[str]) -> str:
-        messages = [{"role": r, "content": c} for r, c in zip(roles, contents, strict=True)]
+    def _values(
+        self,
+        messages: Sequence[ChatMessage],
+        tools: Sequence[Tool],
+        placeholders: Placeholders,
+        mark: str,
+        last: str | None,
+    ) -> dict[str, object]:
+        """Return what the template is given; `last` is the content of an unfinished last message."""
+        turns = message_values(messages, placeholders, self._habits)
+        if last is not None:
+            rest = last.lstrip()
+            space = _space(mark) if rest != last else ""
+            turns[-1]["content"] = space + placeholders.text(rest) + _end(mark)
+        return {
+            **self._names,
+            "messages": turns,
+            "add_generation_prompt": last is None,
+            "tools": tool_values(tools, placeholders),
+            "documents": None,
+        }
+
+    def _free_mark(self, messages: Sequence[ChatMessage], tools: Sequence[Tool]) -> str:
+        """Return a mark that stands in no text of the caller and not in the template."""
+        noted = _Noted()
+        message_values(messages, noted, self._habits)
+        tool_values(tools, noted)
+        return free_mark([self._source, *self._tokens.all, *noted.texts])
+
+    def _run(self, values: Mapping[str, object], mark: str, last: str | None) -> str:
+        """Return the rendering; of an unfinished last message, up to the end of its content."""
         with self._lock:
             try:
-                return self._bounded(
-                    {
-                        **self._names,
-                        "messages": messages,
-                        "add_generation_prompt": True,
-                        "tools": None,
-                        "documents": None,
-                    }
-                )
+                rendered = self._bounded(values)
             except TemplateTooLarge:
                 raise PromptError(
                     "the model's chat template makes more text of these messages than is allowed"
@@ -162,6 +166,7 @@ class ChatTemplate:
             except (jinja2.TemplateError, ArithmeticError, LookupError, TypeError, ValueError, RecursionError,
                     AttributeError, MemoryError) as error:  # fmt: skip
                 raise PromptError("the model's chat template fails on these messages") from error
+        return rendered if last is None else _cut_open(rendered, mark, last)
 
     def _bounded(self, names: Mapping[str, object]) -> str:
         self._sandbox.begin()
@@ -174,13 +179,35 @@ class ChatTemplate:
             parts.append(part)
         return "".join(parts)
 
+    def _learn_tools(self) -> None:
+        """Find the format of calls, and that the template really shows tools and earlier calls."""
+        found = find_tool_format(self._source)
+        if found is None:
+            return
+        habits = replace(self._habits, short_ids=found.short_ids)
+        for beside in ("", None):
+            self._habits = replace(habits, content_beside_calls=beside)
+            try:
+                text = "".join(segment.text for segment in self.render(_PROBE, (_PROBE_TOOL,)))
+            except PromptError:
+                continue
+            if _PROBE_TOOL.name in text and _PROBE_CALL.name in text:
+                self.tool_format = found
+                return
+        self._habits = replace(habits, content_beside_calls="")
 
-def _segments(rendered: str, mark: str, texts: Mapping[str, str]) -> tuple[Segment, ...]:
-    """Split a rendering at its placeholders."""
-    if not texts:
-        return (Segment(rendered, special=True),)
-    found: list[Segment] = []
-    for i, part in enumerate(re.split(f"({re.escape(mark)}[0-9]+{re.escape(mark)})", rendered)):
-        if part:
-            found.append(Segment(texts[part], special=False) if i % 2 else Segment(part, special=True))
-    return tuple(found)
+
+def _end(mark: str) -> str:
+    return f"{mark}end{mark}"
+
+
+def _space(mark: str) -> str:
+    return f"{mark}space{mark}"
+
+
+def _cut_open(rendered: str, mark: str, last: str) -> str:
+    """Return what stands before the end of the content, with the blanks that it begins with."""
+    before, *after = rendered.split(_end(mark))
+    if len(after) != 1:
+        raise PromptError(_NOT_OPEN)
+    return before.replace(_space(mark), last[: len(last) - len(last.lstrip())])

@@ -29,10 +29,15 @@ def prompt_ids(
             return checked_ids(token_ids, vocabulary_size)
         case TextPrompt(text):
             segments = (Segment(text, special=True),)
-        case ChatPrompt(messages):
+        case ChatPrompt(messages, tools):
             if template is None:
                 raise PromptError("this model has no chat template: send a text prompt")
-            segments = template.render(messages)
+            segments = template.render(
+                messages,
+                tools,
+                call=prompt.forced_tool is not None,
+                unfinished=prompt.continue_final_message,
+            )
         case _ as unreachable:
             assert_never(unreachable)
     return checked_ids(segment_ids(segments, tokenize, bos_id), vocabulary_size)

@@ -15,6 +15,7 @@ from service.domain.request import (
     ChatMessage,
     ChatPrompt,
     Constraint,
+    ForcedTool,
     GenerationRequest,
     Grammar,
     JsonSchema,
@@ -24,6 +25,8 @@ from service.domain.request import (
     Stopping,
     TextPrompt,
     TokenPrompt,
+    Tool,
+    ToolCall,
 )
 
 
@@ -35,8 +38,15 @@ class _TokenPrompt(Struct, frozen=True, gc=False, tag="tokens"):
     token_ids: tuple[int, ...]
 
 
-class _ChatPrompt(Struct, frozen=True, gc=False, tag="chat"):
+class _ChatPrompt(Struct, frozen=True, gc=False, tag="chat", omit_defaults=True):
     messages: tuple[tuple[str, str], ...]
+    calls: dict[int, tuple[ToolCall, ...]] = {}
+    """By the number of the message that has them."""
+    results: dict[int, str] = {}
+    """`tool_call_id` by the number of the message that has one."""
+    tools: tuple[Tool, ...] = ()
+    forced_tool: ForcedTool | None = None
+    continue_final_message: bool = False
 
 
 class _JsonSchema(Struct, frozen=True, gc=False, tag="json_schema"):
@@ -102,7 +112,14 @@ def _from_prompt(prompt: Prompt) -> _StoredPrompt:
         case TokenPrompt(token_ids):
             return _TokenPrompt(token_ids)
         case ChatPrompt(messages):
-            return _ChatPrompt(tuple([(message.role, message.content) for message in messages]))
+            return _ChatPrompt(
+                tuple([(message.role, message.content) for message in messages]),
+                {i: message.tool_calls for i, message in enumerate(messages) if message.tool_calls},
+                {i: message.tool_call_id for i, message in enumerate(messages) if message.tool_call_id},
+                prompt.tools,
+                prompt.forced_tool,
+                prompt.continue_final_message,
+            )
         case _:
             assert_never(prompt)
 
@@ -114,7 +131,11 @@ def _to_prompt(row: _StoredPrompt) -> Prompt:
         case _TokenPrompt():
             return TokenPrompt(row.token_ids)
         case _ChatPrompt():
-            return ChatPrompt(tuple([ChatMessage(role, content) for role, content in row.messages]))
+            messages = [
+                ChatMessage(role, content, row.calls.get(i, ()), row.results.get(i, ""))
+                for i, (role, content) in enumerate(row.messages)
+            ]
+            return ChatPrompt(tuple(messages), row.tools, row.forced_tool, row.continue_final_message)
         case _:
             assert_never(row)
 

@@ -25,6 +25,7 @@ from service.domain.request import (
     ChatPrompt,
     Constraint,
     FieldViolation,
+    ForcedTool,
     GenerationRequest,
     Grammar,
     JsonSchema,
@@ -34,6 +35,8 @@ from service.domain.request import (
     Stopping,
     TextPrompt,
     TokenPrompt,
+    Tool,
+    ToolCall,
 )
 from service.domain.webhook import MAX_CONTEXT_BYTES, Webhook, WebhookEvent
 from service.runtime.creation import NewPrediction
@@ -176,11 +179,28 @@ def _prompt_from(message: pb.GenerationRequest | mpb.CountTokensRequest) -> Prom
         case "prompt":
             return TextPrompt(message.prompt)
         case "chat":
-            return ChatPrompt(tuple(ChatMessage(m.role, m.content) for m in message.chat.messages))
+            return _chat_from(message.chat)
         case "tokens":
             return TokenPrompt(tuple(message.tokens.token_ids))
         case _:
             return None
+
+
+def _chat_from(message: pb.ChatInput) -> ChatPrompt:
+    return ChatPrompt(
+        messages=tuple(
+            ChatMessage(
+                m.role,
+                m.content,
+                tuple(ToolCall(call.id, call.name, call.arguments) for call in m.tool_calls),
+                m.tool_call_id,
+            )
+            for m in message.messages
+        ),
+        tools=tuple(Tool(tool.name, tool.description, tool.parameters) for tool in message.tools),
+        forced_tool=ForcedTool(message.forced_tool.name) if message.HasField("forced_tool") else None,
+        continue_final_message=message.continue_final_message,
+    )
 
 
 def _check_generation(message: pb.GenerationRequest) -> list[FieldViolation]:

@@ -71,9 +71,8 @@ def generation_to(request: GenerationRequest) -> pb.GenerationRequest:
     match request.prompt:
         case TextPrompt(text):
             message.prompt = text
-        case ChatPrompt(messages):
-            turns = [pb.ChatMessage(role=m.role, content=m.content) for m in messages]
-            message.chat.CopyFrom(pb.ChatInput(messages=turns))
+        case ChatPrompt():
+            message.chat.CopyFrom(_chat_to(request.prompt))
         case TokenPrompt(token_ids):
             message.tokens.CopyFrom(pb.TokenInput(token_ids=token_ids))
     match request.constraint:
@@ -88,6 +87,29 @@ def generation_to(request: GenerationRequest) -> pb.GenerationRequest:
     if request.logprobs is not None:
         message.logprobs.CopyFrom(pb.LogprobOptions(top=request.logprobs))
     return message
+
+
+def _chat_to(chat: ChatPrompt) -> pb.ChatInput:
+    forced = chat.forced_tool
+    return pb.ChatInput(
+        messages=(
+            pb.ChatMessage(
+                role=m.role,
+                content=m.content,
+                tool_calls=(
+                    pb.ToolCall(id=call.id, name=call.name, arguments=call.arguments) for call in m.tool_calls
+                ),
+                tool_call_id=m.tool_call_id,
+            )
+            for m in chat.messages
+        ),
+        tools=(
+            pb.Tool(name=tool.name, description=tool.description, parameters=tool.parameters)
+            for tool in chat.tools
+        ),
+        forced_tool=None if forced is None else pb.ForcedTool(name=forced.name),
+        continue_final_message=chat.continue_final_message,
+    )
 
 
 def _sampling_to(sampling: Sampling) -> pb.Sampling:
@@ -202,8 +224,9 @@ def model_to(model: ServedModel) -> mpb.Model:
         message.context_tokens = info.context_tokens
         message.vocabulary_size = info.vocabulary_size
         message.chat_template = info.chat_template
-        message.capabilities.extend(sorted(info.capabilities))
+        message.capabilities.extend(sorted(info.request_fields))
         message.load.slots = info.slots
         message.weights_sha256 = info.weights_sha256
         message.attention = info.attention
+        message.tool_format = info.tool_format
     return message

@@ -15,6 +15,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from service.adapters.engines.exllamav2 import attention_import
@@ -23,6 +24,7 @@ from service.adapters.engines.exllamav2.model_files import read_model_files
 from service.adapters.engines.exllamav2.prompting import Prompting
 from service.adapters.engines.exllamav2.settings import ExLlamaV2Settings, pages
 from service.adapters.engines.exllamav2.vocabulary import read_vocabulary
+from service.adapters.prompts.template_file import read_template_file
 from service.domain.request import Constraint, Prompt
 from service.ports.engine import (
     Capability,
@@ -62,8 +64,13 @@ class ExLlamaV2Engine:
         settings.check()
         progress(0.0)
         files = read_model_files(settings.model_path)
+        if settings.chat_template is not None:
+            files = replace(files, chat_template=read_template_file(settings.chat_template))
         vocabulary = read_vocabulary(files.tokenizer)
         self._prompting = Prompting(files, vocabulary)
+        tools = self._prompting.tool_format
+        if tools is not None:
+            vocabulary = vocabulary.showing(tools.marks)
         eos = frozenset(files.eos_token_ids) | frozenset(self._prompting.turn_end_ids())
         named = vocabulary.id_of(files.eos_text)
         if named is not None:
@@ -94,6 +101,7 @@ class ExLlamaV2Engine:
             eos_token_ids=tuple(sorted(eos)),
             capabilities=frozenset(capability.value for capability in Capability),
             attention=loaded.attention,
+            tool_format=tools.name if tools else "",
         )
 
     def prepare(self, prompt: Prompt, continuation: str = "") -> tuple[int, ...]:

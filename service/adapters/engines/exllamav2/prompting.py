@@ -14,6 +14,7 @@ from service.adapters.engines.exllamav2.model_files import ModelFiles
 from service.adapters.engines.exllamav2.vocabulary import Vocabulary
 from service.adapters.prompts.chat_template import ChatTemplate, ChatTemplateError
 from service.adapters.prompts.prompt_ids import prompt_ids
+from service.adapters.prompts.tool_format import ToolFormat
 from service.domain.request import ChatMessage, Prompt
 from service.ports.engine import EngineLoadError, PromptError
 
@@ -56,6 +57,11 @@ class Prompting:
     def has_template(self) -> bool:
         """Whether messages can be rendered."""
         return self._template is not None
+
+    @property
+    def tool_format(self) -> ToolFormat | None:
+        """How the model writes calls; None if its template takes no tools."""
+        return None if self._template is None else self._template.tool_format
 
     def turn_end_ids(self) -> tuple[int, ...]:
         """Return the special token that the template puts right behind an answer, if there is one."""

@@ -25,6 +25,8 @@ class ExLlamaV2Settings:
 
     model_path: Path
     """A folder with config.json, tokenizer.json and .safetensors files: EXL2, GPTQ or fp16."""
+    chat_template: Path | None = None
+    """A Jinja file in the place of the model's own template."""
     slots: int = 8
     """Jobs in one batch, 1 to 256."""
     context_tokens: int = 2048

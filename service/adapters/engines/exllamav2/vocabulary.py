@@ -9,8 +9,8 @@ a blank and `<0x0A>` for a byte. Others are refused.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from service.ports.engine import EngineLoadError
@@ -33,6 +33,11 @@ class Vocabulary:
     def size(self) -> int:
         """Return the number of ids: one more than the highest."""
         return len(self.pieces)
+
+    def showing(self, texts: Collection[str]) -> Vocabulary:
+        """Return a vocabulary in which these special tokens have their text as bytes."""
+        shown = {i: text.encode() for i, text in self.special.items() if text in texts}
+        return replace(self, pieces=tuple(shown.get(i, piece) for i, piece in enumerate(self.pieces)))
 
     def id_of(self, text: str) -> int | None:
         """Return the special token that is written so."""

@@ -17,7 +17,7 @@ What the library cannot say, and what we do:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,8 +40,10 @@ def folded_seed(seed: int) -> int:
     return folded if folded != _RANDOM_SEED else _RANDOM_SEED - 1
 
 
-def completion_body(job: Job, seed: int, *, grammar: str, cache_prompt: bool) -> dict[str, object]:
-    """Return the call that runs `job`."""
+def completion_body(
+    job: Job, seed: int, *, grammar: str, cache_prompt: bool, shown: Sequence[str] = ()
+) -> dict[str, object]:
+    """Return the call that runs `job`; `shown` are control tokens whose text is output."""
     return {
         "prompt": list(job.token_ids),
         "n_predict": job.max_tokens,
@@ -54,6 +56,7 @@ def completion_body(job: Job, seed: int, *, grammar: str, cache_prompt: bool) ->
         "stop": [],
         "ignore_eos": job.ignore_eos,
         "grammar": grammar,
+        "preserved_tokens": list(shown),
         "n_probs": 0 if job.logprobs is None else max(job.logprobs, 1),
         "post_sampling_probs": False,
         **_sampling(job.sampling, seed),

@@ -26,12 +26,14 @@ from service.adapters.engines.llama_cpp.constraints import (
     compile_constraint,
     refusal,
 )
-from service.adapters.engines.llama_cpp.gguf_file import GgufError, read_metadata
+from service.adapters.engines.llama_cpp.gguf_file import GgufError, Value, read_metadata
 from service.adapters.engines.llama_cpp.loopback import Loopback, LoopbackError, Stream
 from service.adapters.engines.llama_cpp.prompting import Prompting
 from service.adapters.engines.llama_cpp.settings import LlamaCppSettings
 from service.adapters.engines.llama_cpp.vocabulary import Vocabulary
 from service.adapters.prompts.chat_template import ChatTemplateError
+from service.adapters.prompts.named_templates import TOOL_USE, joined
+from service.adapters.prompts.template_file import read_template_file
 from service.domain.request import Constraint, Prompt
 from service.domain.stop import TokenPiece
 from service.ports.engine import (
@@ -56,6 +58,7 @@ _MAX_DIGEST_BYTES = 8 * 1024**3
 """Larger files are read for their digest only if one is pinned: it would delay the start."""
 _BLOCK_BYTES = 4 * 1024 * 1024
 _COMPLETION = "/completion"
+_TEMPLATE_KEY = "tokenizer.chat_template"
 _CHECKED = 256
 """Constraints remembered; when full, all are forgotten and tried again."""
 _log = logging.getLogger(__name__)
@@ -99,8 +102,10 @@ class LlamaCppEngine:
         self._pool = ThreadPoolExecutor(settings.slots, thread_name_prefix="llama-job")
         self._server: object | None = None
         self._eos: frozenset[int] = frozenset()
-        self._checked: dict[Constraint, None] = {}
-        """Constraints that passed their trial."""
+        self._checked: set[bytes] = set()
+        """Digests of the grammars that passed their trial; one for many tools has hundreds of kilobytes."""
+        self._shown: tuple[str, ...] = ()
+        """Control tokens whose text is output: the marks around calls."""
 
     def load(self, progress: Callable[[float], None]) -> EngineInfo:
         """See `Engine`, promise 1."""
@@ -109,6 +114,7 @@ class LlamaCppEngine:
         digest = self._digest(lambda done: progress(0.3 * done))
         try:
             self._vocabulary = Vocabulary.from_metadata(metadata := read_metadata(settings.model_path))
+            template = self._template(metadata)
         except (GgufError, OSError) as error:
             raise EngineLoadError(
                 f"{settings.model_path} is not a usable GGUF file ({error}): name another, or fetch it again"
@@ -119,13 +125,16 @@ class LlamaCppEngine:
         self._loopback = Loopback(address, key)
         progress(0.9)
         try:
-            self._prompting = Prompting(self._loopback, self._vocabulary, metadata)
+            self._prompting = Prompting(self._loopback, self._vocabulary, template)
             contexts = convert.slot_contexts(self._loopback.get("/slots"))
             eos = convert.eos_ids(self._loopback.post(_COMPLETION, convert.probe_body(0)))
         except (LoopbackError, ChatTemplateError) as error:
             self.close()
             raise EngineLoadError(f"the model was loaded but does not work: {error}") from error
         self._eos = frozenset(eos)
+        tools = self._prompting.tool_format
+        controls = set(self._vocabulary.special.values())
+        self._shown = tuple(mark for mark in (tools.marks if tools else ()) if mark in controls)
         progress(1.0)
         return EngineInfo(
             engine="llama_cpp",
@@ -136,6 +145,7 @@ class LlamaCppEngine:
             eos_token_ids=eos,
             capabilities=frozenset(c.value for c in _CAPABILITIES),
             weights_sha256=digest,
+            tool_format=tools.name if tools else "",
         )
 
     def prepare(self, prompt: Prompt, continuation: str = "") -> tuple[int, ...]:
@@ -213,7 +223,9 @@ class LlamaCppEngine:
             except ConstraintError as error:
                 return running.ended(EndReason.FAILED, str(error), invalid=True)
         seed = secrets.randbits(31) if job.sampling.seed is None else job.sampling.seed
-        body = convert.completion_body(job, seed, grammar=grammar, cache_prompt=self._settings.cache_prompts)
+        body = convert.completion_body(
+            job, seed, grammar=grammar, cache_prompt=self._settings.cache_prompts, shown=self._shown
+        )
         with closing(self._loopback.stream(_COMPLETION, body, running.stream)) as messages:
             for data in messages:
                 if running.stream.aborted():
@@ -233,7 +245,8 @@ class LlamaCppEngine:
             ConstraintError: it generated against the grammar, so it has silently dropped it.
             LoopbackError: it refused the grammar.
         """
-        if constraint not in self._checked:
+        digest = hashlib.sha256(compiled.grammar.encode("utf-8", "surrogatepass")).digest()
+        if digest not in self._checked:
             forbidden = self._vocabulary.ids[b"Z"][0]
             trial = compiled.trial or compiled.grammar
             answer = self._loopback.post(_COMPLETION, convert.trial_body(0, trial, forbidden))
@@ -241,7 +254,7 @@ class LlamaCppEngine:
                 raise ConstraintError(refusal(constraint))
             if len(self._checked) >= _CHECKED:
                 self._checked.clear()
-            self._checked[constraint] = None
+            self._checked.add(digest)
         return compiled.grammar
 
     def _take(self, running: _Running, message: convert.Message) -> Ended | None:
@@ -268,6 +281,13 @@ class LlamaCppEngine:
             case _ as unreachable:
                 assert_never(unreachable)
         return None
+
+    def _template(self, metadata: dict[str, Value]) -> str:
+        if self._settings.chat_template is not None:
+            return read_template_file(self._settings.chat_template)
+        values = (metadata.get(key) for key in (_TEMPLATE_KEY, f"{_TEMPLATE_KEY}.{TOOL_USE}"))
+        default, tool_use = (v.decode("utf-8", "replace") if isinstance(v, bytes) else "" for v in values)
+        return joined(default, tool_use)
 
     def _digest(self, progress: Callable[[float], None]) -> str:
         path, pinned = self._settings.model_path, self._settings.sha256.lower()

@@ -7,15 +7,14 @@ BOS is seen by asking, as a file's metadata may leave that open.
 from __future__ import annotations
 
 from service.adapters.engines.llama_cpp import convert
-from service.adapters.engines.llama_cpp.gguf_file import Value
 from service.adapters.engines.llama_cpp.loopback import Loopback, LoopbackError
 from service.adapters.engines.llama_cpp.vocabulary import Vocabulary
 from service.adapters.prompts.chat_template import ChatTemplate
 from service.adapters.prompts.prompt_ids import prompt_ids
+from service.adapters.prompts.tool_format import ToolFormat
 from service.domain.request import Prompt
 from service.ports.engine import PromptError
 
-_TEMPLATE_KEY = "tokenizer.chat_template"
 _LEAD = "\n"
 """Text that no tokenizer merges with what follows; it takes the blank that sentencepiece adds."""
 
@@ -23,22 +22,21 @@ _LEAD = "\n"
 class Prompting:
     """Turn prompts into ids. Thread-safe."""
 
-    def __init__(self, loopback: Loopback, vocabulary: Vocabulary, metadata: dict[str, Value]) -> None:
-        """Ask the library what it does. Raises LoopbackError and ChatTemplateError."""
+    def __init__(self, loopback: Loopback, vocabulary: Vocabulary, template: str) -> None:
+        """Ask the library what it does; `template` may be empty. Raises LoopbackError, ChatTemplateError."""
         self._loopback = loopback
         self._vocabulary = vocabulary
         plain, with_own = (self._ask(_LEAD, special=False, own=own) for own in (False, True))
         self._bos = with_own[0] if len(with_own) > len(plain) and with_own[0] not in plain[:1] else None
         self._lead = plain
-        source = metadata.get(_TEMPLATE_KEY)
         self._template = (
             ChatTemplate(
-                source.decode("utf-8", "replace"),
+                template,
                 bos_text=vocabulary.bos,
                 eos_text=vocabulary.eos,
                 special_tokens=vocabulary.special.values(),
             )
-            if isinstance(source, bytes) and source
+            if template
             else None
         )
 
@@ -46,6 +44,11 @@ class Prompting:
     def has_template(self) -> bool:
         """Whether messages can be rendered."""
         return self._template is not None
+
+    @property
+    def tool_format(self) -> ToolFormat | None:
+        """How the model writes calls; None if its template takes no tools."""
+        return None if self._template is None else self._template.tool_format
 
     def ids(self, prompt: Prompt, continuation: str) -> tuple[int, ...]:
         """Return what is fed for `prompt` and then `continuation`. Raises PromptError."""

@@ -29,5 +29,7 @@ class LlamaCppSettings:
     """Keep a slot's prompt and reuse what the next one begins with alike."""
     gpu_layers: int = -1
     """Layers put on a GPU where the build has one; -1 is the library's own choice."""
+    chat_template: Path | None = None
+    """A Jinja file in the place of the model's own template."""
     sha256: str = ""
     """The file's digest in hex; checked at load when set."""

@@ -75,6 +75,8 @@ class ScriptedSettings:
     """Where `crash_times` is counted, so that it holds over restarts."""
     capabilities: tuple[str, ...] | None = None
     """Claimed instead of the true ones, for tests of what depends on them."""
+    tool_format: str = "hermes"
+    """Claimed, as a script can play calls in any format; empty: tools are refused."""
 
 
 _NO_SAMPLING = Sampling()
@@ -148,6 +150,7 @@ class ScriptedEngine:
             chat_template=True,
             eos_token_ids=(tokens.EOS,),
             capabilities=CAPABILITIES if claimed is None else frozenset(claimed),
+            tool_format=settings.tool_format,
         )
 
     def prepare(self, prompt: Prompt, continuation: str = "") -> tuple[int, ...]:

@@ -1,5 +1,7 @@
 """The scripted engine's vocabulary: bytes, three special tokens, script pieces, numbered words.
 
+Tools and calls are no part of its prompts: a script says what is generated.
+
 Prompts are tokenised to bytes; what is generated has ids of its own. Decoding is exact for every
 mix, so a continuation by ids and one by text feed the same bytes. A script piece's id is its place
 in the script, which stands in the prompt: another process decodes it alike.
@@ -59,6 +61,8 @@ def encode_prompt(prompt: Prompt, continuation: str) -> tuple[int, ...]:
             for message in messages:
                 turn = encode(f"{message.role}\n{message.content}")
                 ids += (TURN_START, *turn, TURN_END, *b"\n")
+            if prompt.continue_final_message:
+                return (*ids[: -len((TURN_END, *b"\n"))], *encode(continuation))
             return (*ids, TURN_START, *b"assistant\n", *encode(continuation))
 
 
