@@ -10,8 +10,8 @@ import json
 import math
 
 MAX_NESTING = 48
-"""Objects and lists inside each other. The schema around a forced tool's adds at most 5 levels, which
-must stay below the 64 that engines take."""
+"""Values inside each other, the innermost counted. The schema around a forced tool's adds 4 levels, and
+with them stays below the 64 that engines take."""
 
 
 def try_object(text: str) -> dict[str, object] | None:
@@ -30,7 +30,7 @@ def try_object(text: str) -> dict[str, object] | None:
 
 
 def nesting(value: object, limit: int) -> int:
-    """Return how deep objects and lists stand inside each other, `limit` + 1 if more; a leaf counts."""
+    """Return how deep values stand inside each other, a leaf counted; `limit` + 1 if it is more."""
     depth, level = 0, [value]
     while level and depth <= limit:
         depth += 1

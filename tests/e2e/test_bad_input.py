@@ -199,6 +199,46 @@ def chat(*turns: tuple[str, str]) -> pb.GenerationRequest:
     return pb.GenerationRequest(chat=pb.ChatInput(messages=messages))
 
 
+def talk(*more: pb.ChatMessage, **fields: Any) -> pb.GenerationRequest:
+    first = pb.ChatMessage(role="user", content="x")
+    return pb.GenerationRequest(chat=pb.ChatInput(messages=[first, *more], **fields))
+
+
+def called(**fields: Any) -> pb.GenerationRequest:
+    return talk(pb.ChatMessage(role="assistant", tool_calls=[pb.ToolCall(**{"name": "f", **fields})]))
+
+
+def bad_chats() -> list[tuple[str, pb.GenerationRequest]]:
+    """Return chats with tools, each with the field that must be named."""
+    tool = pb.Tool(name="f")
+    open_, call = pb.ChatMessage(role="assistant", content="a"), "messages[1].tool_calls[0]"
+    texts = ["{", "[]", '{"a":NaN}', '{"a":1e999}', '{"a":' * 10_000 + "1" + "}" * 10_000]
+    forced = {"tools": [tool], "forced_tool": pb.ForcedTool(name="f")}
+    constrained = talk(**forced)
+    constrained.regex = "a"
+    return [
+        *(("chat.tools[0].name", talk(tools=[pb.Tool(name=name)])) for name in ("", "a b", "x" * 65)),
+        *(("chat.tools[0].parameters", talk(tools=[pb.Tool(name="f", parameters=t)])) for t in texts),
+        *((f"{call}.arguments", called(arguments=t)) for t in texts),
+        ("chat.tools[0].description", talk(tools=[pb.Tool(name="f", description="x" * 16_385)])),
+        ("chat.tools[1].name", talk(tools=[tool, tool])),
+        ("chat.tools", talk(tools=[pb.Tool(name=f"f{n}") for n in range(129)])),
+        ("chat.tools", talk(tools=[pb.Tool(name=f"f{n}", description="x" * 16_000) for n in range(17)])),
+        (f"{call}.name", called(name="")),
+        (f"{call}.id", called(id="x" * 129)),
+        ("messages[1].tool_calls", talk(pb.ChatMessage(role="assistant", tool_calls=[pb.ToolCall()] * 65))),
+        ("messages[1].tool_calls", talk(pb.ChatMessage(role="user", tool_calls=[pb.ToolCall(name="f")]))),
+        ("messages[1].tool_call_id", talk(pb.ChatMessage(role="user", content="x", tool_call_id="c"))),
+        ("messages[1].tool_call_id", talk(pb.ChatMessage(role="tool", tool_call_id="\n"))),
+        ("chat.forced_tool", talk(forced_tool=pb.ForcedTool())),
+        ("chat.forced_tool.name", talk(tools=[tool], forced_tool=pb.ForcedTool(name="g"))),
+        ("chat.forced_tool", constrained),
+        ("chat.forced_tool", talk(open_, continue_final_message=True, **forced)),
+        ("chat.forced_tool", talk(**forced)),  # the scripted engine keeps no schemas
+        ("chat.continue_final_message", talk(continue_final_message=True)),
+    ]
+
+
 def bad_generations() -> list[tuple[str, pb.GenerationRequest]]:
     """Return each with the field that must be named."""
     found = [
@@ -240,6 +280,7 @@ def bad_generations() -> list[tuple[str, pb.GenerationRequest]]:
         ("messages", chat(("user", ""))),
         ("messages[0].role", chat(("nobody", "x"))),
         ("messages", chat(*[("user", "x")] * 1025)),
+        *bad_chats(),
         ("logprobs", generation(logprobs=pb.LogprobOptions(top=21))),
         ("priority", generation(priority=101)),
         ("priority", generation(priority=-101)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,18 +28,29 @@ def generation(
     prompt: str | None = None,
     chat: Sequence[Mapping[str, Any]] | None = None,
     token_ids: Sequence[int] | None = None,
+    tools: Sequence[Mapping[str, Any]] | None = None,
+    forced_tool: str | None = None,
+    continue_final_message: bool = False,
     **options: Any,
 ) -> messages.GenerationRequest:
     """Build a request from one input and any field of Sampling, Stopping or GenerationRequest.
 
     `generation(prompt="Hi", temperature=0, max_tokens=20, stop=["."])`. Chat: `chat=[{"role": "user",
     "content": "Hi"}]`. Raises TypeError for an option that no message has.
+
+    With `chat` also `tools=[{"name": "f", "description": "…", "parameters": {…}}]`, whose parameters are
+    a JSON Schema; `forced_tool="f"` makes the output a call of it, `forced_tool=""` of any. A message may
+    have `tool_calls=[{"id": "1", "name": "f", "arguments": {…}}]` or `tool_call_id`. Schemas and
+    arguments are dicts or JSON text. With `continue_final_message` the output goes on where the last
+    message, the assistant's, breaks off.
     """
     request = messages.GenerationRequest()
     if prompt is not None:
         request.prompt = prompt
     if chat is not None:
-        request.chat.messages.extend(messages.ChatMessage(**message) for message in chat)
+        request.chat.CopyFrom(_chat(chat, tools or (), forced_tool, continue_final_message))
+    elif tools or forced_tool is not None or continue_final_message:
+        raise TypeError("tools, forced_tool and continue_final_message go with chat")
     if token_ids is not None:
         request.tokens.token_ids.extend(token_ids)
     sampling = {name: options.pop(name) for name in SAMPLING & options.keys()}
@@ -52,6 +64,34 @@ def generation(
     except ValueError as error:
         raise TypeError(str(error)) from error
     return request
+
+
+def _chat(
+    turns: Sequence[Mapping[str, Any]],
+    tools: Sequence[Mapping[str, Any]],
+    forced_tool: str | None,
+    continue_final_message: bool,
+) -> messages.ChatInput:
+    try:
+        return messages.ChatInput(
+            messages=[_turn(turn) for turn in turns],
+            tools=[messages.Tool(**_with_text(tool, "parameters")) for tool in tools],
+            forced_tool=None if forced_tool is None else messages.ForcedTool(name=forced_tool),
+            continue_final_message=continue_final_message,
+        )
+    except ValueError as error:
+        raise TypeError(str(error)) from error
+
+
+def _turn(turn: Mapping[str, Any]) -> messages.ChatMessage:
+    calls = [messages.ToolCall(**_with_text(call, "arguments")) for call in turn.get("tool_calls", ())]
+    return messages.ChatMessage(**{**turn, "tool_calls": calls})
+
+
+def _with_text(fields: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return the fields with the JSON in one of them as text."""
+    value = fields.get(name, "")
+    return {**fields, name: value if isinstance(value, str) else json.dumps(value)}
 
 
 def span(value: timedelta | None) -> Duration | None:

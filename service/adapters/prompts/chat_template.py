@@ -109,10 +109,10 @@ class ChatTemplate:
         mark = self._free_mark(messages, tools)
         last = messages[-1].content if unfinished else None
         plain, guarded = (Placeholders(self._tokens, mark, edges=edges) for edges in (False, True))
-        used, rendered = plain, self._rendered(messages, tools, plain, mark, last)
-        guarded_values = self._values(messages, tools, guarded, mark, last)
-        if len(guarded) != len(plain):
-            again = self._run(guarded_values, mark, last)
+        values, with_edges = (self._values(messages, tools, p, mark, last) for p in (plain, guarded))
+        used, rendered = plain, self._run(values, mark, last)
+        if with_edges != values:
+            again = self._run(with_edges, mark, last)
             if self._tokens.pattern.findall(again) != self._tokens.pattern.findall(rendered):
                 used, rendered = guarded, again
         if call and self.tool_format is not None:
@@ -121,16 +121,6 @@ class ChatTemplate:
         if last is not None and not "".join(segment.text for segment in segments).endswith(last):
             raise PromptError(_NOT_OPEN)
         return segments
-
-    def _rendered(
-        self,
-        messages: Sequence[ChatMessage],
-        tools: Sequence[Tool],
-        placeholders: Placeholders,
-        mark: str,
-        last: str | None,
-    ) -> str:
-        return self._run(self._values(messages, tools, placeholders, mark, last), mark, last)
 
     def _values(
         self,

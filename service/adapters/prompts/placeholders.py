@@ -54,10 +54,8 @@ class Placeholders:
         self._tokens = tokens
         self._mark = mark
         self._edges = edges
-        self._texts: dict[str, str] = {}
-
-    def __len__(self) -> int:
-        return len(self._texts)
+        self._numbers: dict[str, int] = {}
+        """Of each text that was cut out. One a text, as templates compare what they are given."""
 
     def word(self, content: str) -> str:
         """Return a key or text of the caller's JSON with placeholders; `_SCHEMA_WORDS` keep their edges."""
@@ -85,13 +83,14 @@ class Placeholders:
 
     def segments(self, rendered: str) -> tuple[Segment, ...]:
         """Split a rendering at its placeholders."""
-        if not self._texts:
+        if not self._numbers:
             return (Segment(rendered, special=True),) if rendered else ()
         found: list[Segment] = []
+        texts = list(self._numbers)
         either = f"(?:{re.escape(self._mark)}|{re.escape(in_ascii(self._mark))})"
         for i, part in enumerate(re.split(f"{either}([0-9]+){either}", rendered)):
             if i % 2:
-                found.append(Segment(self._texts[part], special=False))
+                found.append(Segment(texts[int(part)], special=False))
             elif part:
                 found.append(Segment(part, special=True))
         return tuple(found)
@@ -100,8 +99,7 @@ class Placeholders:
         return self._tokens.pattern.sub(lambda match: self._placeholder(match.group()), text)
 
     def _placeholder(self, text: str) -> str:
-        number = str(len(self._texts))
-        self._texts[number] = text
+        number = self._numbers.setdefault(text, len(self._numbers))
         return f"{self._mark}{number}{self._mark}"
 
 

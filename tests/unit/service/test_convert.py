@@ -32,6 +32,7 @@ from service.domain.lifecycle import Prediction
 from service.domain.request import (
     ChatMessage,
     ChatPrompt,
+    ForcedTool,
     GenerationRequest,
     Grammar,
     JsonSchema,
@@ -40,6 +41,8 @@ from service.domain.request import (
     Stopping,
     TextPrompt,
     TokenPrompt,
+    Tool,
+    ToolCall,
     check,
 )
 from service.domain.webhook import WebhookEvent
@@ -89,12 +92,23 @@ stoppings = st.builds(
     stop_token_ids=token_ids,
     ignore_eos=st.booleans(),
 )
+tools = st.builds(Tool, text, text, text)
+messages = st.builds(
+    ChatMessage, text, text, st.lists(st.builds(ToolCall, text, text, text), max_size=2).map(tuple), text
+)
+chats = st.builds(
+    ChatPrompt,
+    st.lists(messages, max_size=4).map(tuple),
+    st.lists(tools, max_size=2).map(tuple),
+    st.none() | st.builds(ForcedTool, text),
+    st.booleans(),
+)
 requests = st.builds(
     GenerationRequest,
     prompt=st.one_of(
         st.builds(TextPrompt, text),
         st.builds(TokenPrompt, token_ids),
-        st.builds(ChatPrompt, st.lists(st.builds(ChatMessage, text, text), max_size=4).map(tuple)),
+        chats,
     ),
     sampling=samplings,
     stopping=stoppings,
@@ -282,10 +296,13 @@ def test_an_error_text_is_cut_and_cleaned():
 
 def test_a_model_shows_only_capabilities_that_are_request_fields():
     capabilities = frozenset(c.value for c in Capability)
-    info = EngineInfo("scripted", 4, 2048, 100, chat_template=True, capabilities=capabilities)
+    info = EngineInfo(
+        "scripted", 4, 2048, 100, chat_template=True, capabilities=capabilities, tool_format="hermes"
+    )
     message = model_to(ServedModel("a/b", ModelState.READY, info, running=1, waiting=2))
     assert (message.load.running, message.load.waiting, message.load.slots) == (1, 2, 4)
-    assert list(message.capabilities) == sorted(capabilities)
+    assert list(message.capabilities) == sorted({*capabilities, "chat.tools"})
+    assert message.tool_format == "hermes"
     for path in message.capabilities:
         descriptor = pb.GenerationRequest.DESCRIPTOR
         for name in path.split("."):
@@ -293,6 +310,8 @@ def test_a_model_shows_only_capabilities_that_are_request_fields():
             descriptor = field.message_type
     loading = model_to(ServedModel("a/b", ModelState.LOADING, None, running=0, waiting=0))
     assert (loading.engine, loading.load.slots) == ("", 0)
+    deaf = ServedModel("a/b", ModelState.READY, replace(info, tool_format=""), running=0, waiting=0)
+    assert list(model_to(deaf).capabilities) == sorted(capabilities)
 
 
 # ----------------------------------------------------------------------------------------- events

@@ -14,6 +14,7 @@ from service.domain.events import TokenLogprob, TopLogprob
 from service.domain.request import (
     ChatMessage,
     ChatPrompt,
+    ForcedTool,
     GenerationRequest,
     Grammar,
     JsonSchema,
@@ -23,6 +24,8 @@ from service.domain.request import (
     Stopping,
     TextPrompt,
     TokenPrompt,
+    Tool,
+    ToolCall,
 )
 from service.engine_frames import (
     MAX_FRAME_BYTES,
@@ -57,9 +60,13 @@ from service.ports.engine_host import HostJob, JobEnded, JobOutput, JobPrefilled
 
 IDS = st.lists(st.integers(0, 2**31 - 1), max_size=5).map(tuple)
 TEXT = st.text(max_size=20)
-MESSAGES = st.lists(st.builds(ChatMessage, TEXT, TEXT), max_size=3).map(tuple)
+CALLS = st.lists(st.builds(ToolCall, TEXT, TEXT, TEXT), max_size=2).map(tuple)
+MESSAGES = st.lists(st.builds(ChatMessage, TEXT, TEXT, CALLS, TEXT), max_size=3).map(tuple)
+TOOLS = st.lists(st.builds(Tool, TEXT, TEXT, TEXT), max_size=2).map(tuple)
 PROMPTS: st.SearchStrategy[Prompt] = st.one_of(
-    st.builds(TextPrompt, TEXT), st.builds(TokenPrompt, IDS), st.builds(ChatPrompt, MESSAGES)
+    st.builds(TextPrompt, TEXT),
+    st.builds(TokenPrompt, IDS),
+    st.builds(ChatPrompt, MESSAGES, TOOLS, st.none() | st.builds(ForcedTool, TEXT), st.booleans()),
 )
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 SAMPLINGS = st.builds(
@@ -126,7 +133,9 @@ COMMANDS: list[Command] = [
     Count(3, PromptFrame(text="")),
     Close(),
 ]
-INFO = EngineInfo("scripted", 8, 4096, 100, True, (1, 2), frozenset({"logprobs", "regex"}), "abc")
+INFO = EngineInfo(
+    "scripted", 8, 4096, 100, True, (1, 2), frozenset({"logprobs", "regex"}), "abc", "torch", "hermes"
+)
 REPLIES: list[Reply] = [
     LoadProgress(0.5),
     Loaded(INFO),

@@ -70,6 +70,14 @@ def test_what_cannot_be_used_is_named(monkeypatch: pytest.MonkeyPatch, name: str
     assert message in str(refused.value)
 
 
+def test_a_template_file_without_effect_is_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("SERVICE_CHAT_TEMPLATE_FILE", "a.jinja")
+    assert load().chat_template_file == "a.jinja"
+    monkeypatch.setenv("SERVICE_ENGINE", "scripted")
+    with pytest.raises(SettingsError, match="SERVICE_CHAT_TEMPLATE_FILE has no effect"):
+        load()
+
+
 def test_all_problems_come_at_once(monkeypatch: pytest.MonkeyPatch):
     for name in ("SERVICE_PORTS", "SERVICE_PORT", "SERVICE_DRAIN"):
         monkeypatch.setenv(name, "x")

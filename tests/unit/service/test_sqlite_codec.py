@@ -85,6 +85,18 @@ def test_a_request_written_before_a_field_existed_can_be_read() -> None:
     assert decode_request(old) == request.GenerationRequest(request.TextPrompt("x"))
 
 
+def test_a_chat_written_before_there_were_tools_can_be_read_and_is_still_written_so() -> None:
+    chat = request.ChatPrompt((request.ChatMessage("system", "s"), request.ChatMessage("user", "x")))
+    old = bytes.fromhex(
+        "86a670726f6d707482a474797065a463686174a86d657373616765739292a673797374656da17392a475736572a178"
+    )
+    written = encode_request(request.GenerationRequest(chat))
+    assert written.startswith(old)
+    assert decode_request(b"\x83" + old[1:] + b"\xa8sampling\x80\xa8stopping\x80") == (
+        request.GenerationRequest(chat)
+    )
+
+
 def test_an_output_written_before_a_field_existed_can_be_read() -> None:
     assert decode_entries([(3, b"\x92\x03\xa1x")]) == (events.Entry(3, events.Output("x")),)
 
