@@ -22,7 +22,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
-from edge.protocol.call_scan import SPACES, NotACall, Scan, scan_call, skip_spaces
+from edge.protocol.call_scan import PLAIN, SPACES, NotACall, Scan, scan_call, skip_spaces
 
 MAX_CALLS: Final = 64
 """As many as one message of a conversation may hold."""
@@ -110,9 +110,17 @@ class ToolCallReader:
 
     def take(self, text: str) -> list[Piece]:
         """Return what more of the output says."""
+        if self._is_text(text):
+            return [Text(text)]
         while text and not self.is_closed:
             text = self._outside(text) if self._scan is None else self._inside(text)
         return self._sink.taken()
+
+    def _is_text(self, text: str) -> bool:
+        """Return whether all of it is known to be text at a glance, as most is."""
+        if self._scan is not None or self._held or self._after_call or not text or self.is_closed:
+            return False
+        return not self._mark or (self._mark[0] not in text and text[-1] not in SPACES)
 
     def finish(self) -> list[Piece]:
         """Return what is left at the output's end."""
@@ -138,9 +146,6 @@ class ToolCallReader:
         if self._after_call:
             text = text.lstrip(SPACES)
             self._after_call = not text
-        if not self._held and self._mark[0] not in text and text and text[-1] not in SPACES:
-            self._sink.say(text)
-            return ""
         text = self._held + text
         at = text.find(self._mark)
         kept = self._undecided(text) if at < 0 else _trailing_spaces(text, at)
@@ -154,24 +159,30 @@ class ToolCallReader:
 
     def _undecided(self, text: str) -> int:
         """Return where the end begins that may belong to a mark."""
-        longest = min(len(self._mark) - 1, len(text))
-        begun = next(n for n in range(longest, -1, -1) if text.endswith(self._mark[:n]))
-        return _trailing_spaces(text, len(text) - begun)
+        at = text.rfind(self._mark[0])  # which no mark has twice
+        if at < 0 or not self._mark.startswith(text[at:]):
+            at = len(text)
+        return _trailing_spaces(text, at)
 
     def _inside(self, text: str) -> str:
         """Take characters of calls; return what follows them."""
         scan, sink = self._scan, self._sink
         assert scan is not None
-        for at, char in enumerate(text):
+        at, end = 0, len(text)
+        takes_run = False
+        while at < end:
+            run = PLAIN.match(text, at) if takes_run else None
+            char = text[at] if run is None else run[0]
+            at += len(char)
             sink.raw.append(char)
             try:
-                scan.send(char)
+                takes_run = scan.send(char)
             except StopIteration:
                 self._leave()
-                return text[at + 1 :]
+                return text[at:]
             except NotACall:
-                return self._give_up() + text[at + 1 :]
-            if self.is_closed:
+                return self._give_up() + text[at:]
+            if self._most is not None and self.is_closed:
                 return ""
         return ""
 
@@ -255,23 +266,25 @@ class _Sink:
 
 def _trailing_spaces(text: str, end: int) -> int:
     """Return where the white space before `end` begins, or the last `MAX_SPACES` of it."""
+    if end and text[end - 1] not in SPACES:
+        return end
     least = max(0, end - MAX_SPACES)
     return least + len(text[least:end].rstrip(SPACES))
 
 
 def _after_call(sink: _Sink) -> Scan[str]:
     """Return the first character after a call that is no white space."""
-    char = yield
+    char = yield False
     while char in SPACES:
         sink.raw.clear()
-        char = yield
+        char = yield False
     return char
 
 
 def _array(sink: _Sink) -> Scan[None]:
     """Scan an array of calls after its bracket."""
     while True:
-        char = yield from skip_spaces((yield))
+        char = yield from skip_spaces((yield False))
         yield from scan_call(char, sink)
         char = yield from _after_call(sink)
         if char == "]":
@@ -284,14 +297,14 @@ def _rest(char: str, mark: str) -> Scan[None]:
     """Scan a mark whose first character must be `char`."""
     for at, expected in enumerate(mark):
         if at:
-            char = yield
+            char = yield False
         if char != expected:
             raise NotACall
 
 
 def _block(sink: _Sink) -> Scan[None]:
     """Scan what follows `<tool_call>`."""
-    char = yield from skip_spaces((yield))
+    char = yield from skip_spaces((yield False))
     if char == "[":
         yield from _array(sink)
         char = yield from _after_call(sink)
@@ -306,7 +319,7 @@ def _block(sink: _Sink) -> Scan[None]:
 
 def _list(sink: _Sink) -> Scan[None]:
     """Scan what follows `[TOOL_CALLS]`."""
-    char = yield from skip_spaces((yield))
+    char = yield from skip_spaces((yield False))
     if char != "[":
         raise NotACall
     yield from _array(sink)
@@ -314,14 +327,14 @@ def _list(sink: _Sink) -> Scan[None]:
 
 def _bare(sink: _Sink, form: Form) -> Scan[None]:
     """Scan a text that is nothing but calls."""
-    char = yield from skip_spaces((yield))
+    char = yield from skip_spaces((yield False))
     if form is Form.LLAMA3 and char == "<":
         yield from _rest(char, "<|python_tag|>")
-        char = yield from skip_spaces((yield))
+        char = yield from skip_spaces((yield False))
     while True:
         yield from scan_call(char, sink)
         char = yield from _after_call(sink)
         if form is Form.FORCED:
             raise NotACall
         if char == ";":
-            char = yield from skip_spaces((yield))
+            char = yield from skip_spaces((yield False))
