@@ -1,10 +1,17 @@
-"""Fixtures of all tests. Before anything else: gRPC's fork handlers are switched off, as `service` does."""
+"""Fixtures of all tests. Before anything else: gRPC's fork handlers are switched off, as `service` does.
+
+Examples of properties have no deadline of their own, which a busy machine would miss: tests have a timeout.
+"""
 
 import os
 
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
+import hypothesis
 import pytest
+
+hypothesis.settings.register_profile("tailrace", deadline=None)
+hypothesis.settings.load_profile("tailrace")
 
 
 @pytest.fixture(scope="session")

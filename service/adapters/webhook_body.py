@@ -1,4 +1,8 @@
-"""The body of a webhook's calls: Replicate's prediction object, as the edge would answer with it."""
+"""The body of a webhook's calls: Replicate's prediction object, as the edge would answer with it.
+
+Tools and calls are no part of it: Replicate's input has none, and of a prediction made through another
+API the object shows prompt and system prompt alone.
+"""
 
 from __future__ import annotations
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import anyio
 import pytest
 
 from service.adapters.stores.memory import MemoryStore
+from service.domain.chat import ChatMessage, ChatPrompt, ForcedTool, Tool
 from service.domain.errors import (
     ContextExceeded,
     Draining,
@@ -19,6 +21,7 @@ from service.domain.errors import (
     TooManyReaders,
 )
 from service.domain.events import FinishReason, Started, Status
+from service.domain.request import GenerationRequest
 from service.ports.engine import EndReason
 from service.runtime.creation import NewPrediction
 from service.runtime.prediction_settings import PredictionSettings
@@ -317,6 +320,44 @@ async def test_refusals_store_nothing_and_leave_the_engine_idle():
                 await runtime.predictions.create(NewPrediction("no/model", request))
             assert (await runtime.predictions.list(limit=10)).predictions == ()
             assert (runtime.dispatcher.waiting, runtime.host.history) == (0, [])
+
+
+async def test_a_forced_tool_is_checked_before_the_queue_and_kept_as_asked():
+    tools = (Tool("f"), Tool("g", "", '{"type": "object", "properties": {"a": {"type": "nonsense"}}}'))
+    chat = ChatPrompt((ChatMessage("user", "x"),), tools, ForcedTool("f"))
+    with anyio.fail_after(5):
+        async with running() as runtime:
+
+            async def create_chat(prompt: ChatPrompt) -> str:
+                asked = NewPrediction("test/model", GenerationRequest(prompt))
+                return (await runtime.predictions.create(asked)).prediction.id
+
+            with pytest.raises(InvalidRequest) as refused:
+                await create_chat(replace(chat, forced_tool=ForcedTool()))
+            assert [v.field for v in refused.value.violations] == ["chat.tools"]
+            assert runtime.host.history == [] and runtime.dispatcher.waiting == 0
+            prediction_id = await create_chat(chat)
+            job = await runtime.host.next_job()
+            assert job.request.prompt == chat and job.request.constraint is None
+            runtime.host.put_out(job, '{"na')
+            runtime.host.down()
+            runtime.host.up()
+            again = await runtime.host.next_job(2)
+            assert again.replay and again.text == '{"na' and again.request.prompt == chat
+            runtime.host.end(again)
+            await follow(runtime, prediction_id)
+            stored = await runtime.predictions.get(prediction_id)
+            assert stored.request is not None and stored.request.prompt == chat
+
+
+async def test_a_chat_is_counted_only_within_its_bounds():
+    good = ChatPrompt((ChatMessage("user", "four"),), (Tool("f"),))
+    with anyio.fail_after(5):
+        async with running() as runtime:
+            assert await runtime.models.count("test/model", good) == 4
+            with pytest.raises(InvalidRequest) as refused:
+                await runtime.models.count("test/model", replace(good, tools=(Tool(""),)))
+            assert [v.field for v in refused.value.violations] == ["chat.tools[0].name"]
 
 
 async def test_a_full_queue_refuses_with_a_time_to_retry():

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import anyio
 
-from service.domain.request import ChatPrompt, Constraint, Prompt, TextPrompt, TokenPrompt
-from service.ports.engine import Capability, EndReason, EngineInfo
+from service.domain.request import ChatPrompt, Constraint, JsonSchema, Prompt, TextPrompt, TokenPrompt
+from service.ports.engine import Capability, ConstraintError, EndReason, EngineInfo
 from service.ports.engine_host import (
     EngineDown,
     EngineUp,
@@ -25,7 +25,15 @@ from service.ports.engine_host import (
 def info(slots: int = 2, context_tokens: int = 1000) -> EngineInfo:
     """Return an engine that can do everything."""
     capabilities = frozenset(c.value for c in Capability)
-    return EngineInfo("manual", slots, context_tokens, 256, chat_template=True, capabilities=capabilities)
+    return EngineInfo(
+        "manual",
+        slots,
+        context_tokens,
+        256,
+        chat_template=True,
+        capabilities=capabilities,
+        tool_format="hermes",
+    )
 
 
 class ManualHost:
@@ -70,7 +78,9 @@ class ManualHost:
         self.canceled.append(job_id)
 
     async def count(self, prompt: Prompt, constraint: Constraint | None = None) -> int:
-        """Return the number of characters or ids."""
+        """Return the number of characters or ids; a constraint that holds `nonsense` is refused."""
+        if isinstance(constraint, JsonSchema) and "nonsense" in constraint.schema:
+            raise ConstraintError("json_schema is not valid")
         match prompt:
             case TextPrompt(text):
                 return len(text)

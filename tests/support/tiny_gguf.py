@@ -14,14 +14,25 @@ TEMPLATE = (
 )
 
 
-def write_sentencepiece_model(path: Path) -> None:
-    """Write a Llama-type model whose tokenizer adds a BOS and a blank, and whose template a BOS too."""
+def write_sentencepiece_model(
+    path: Path, *, template: str = TEMPLATE, controls: tuple[str, ...] = ()
+) -> None:
+    """Write a Llama-type model whose tokenizer adds a BOS and a blank, and whose template a BOS too.
+
+    `controls` are further control tokens, from id 4 on.
+    """
     words = ["\u2581", "a", "b", "c", "\u2581a", "\u2581b", "ab", "\u2581ab", "r", "s", "e", "u", ":"]
-    tokens = ["<unk>", "<s>", "</s>", "<|turn|>", *(f"<0x{i:02X}>" for i in range(256)), *words]
+    tokens = ["<unk>", "<s>", "</s>", "<|turn|>", *controls, *(f"<0x{i:02X}>" for i in range(256)), *words]
     kind = gguf.TokenType
-    kinds = [kind.UNKNOWN, *[kind.CONTROL] * 3, *[kind.BYTE] * 256, *[kind.NORMAL] * len(words)]
-    scores = [0.0] * 260 + [-float(i) for i in range(len(words))]
-    scores[260 + words.index("\u2581ab")] = 5.0
+    kinds = [
+        kind.UNKNOWN,
+        *[kind.CONTROL] * (3 + len(controls)),
+        *[kind.BYTE] * 256,
+        *[kind.NORMAL] * len(words),
+    ]
+    first = 260 + len(controls)
+    scores = [0.0] * first + [-float(i) for i in range(len(words))]
+    scores[first + words.index("\u2581ab")] = 5.0
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_context_length(256)
     writer.add_embedding_length(_WIDTH)
@@ -41,7 +52,7 @@ def write_sentencepiece_model(path: Path) -> None:
     writer.add_unk_token_id(0)
     writer.add_add_bos_token(True)
     writer.add_add_space_prefix(True)
-    writer.add_chat_template(TEMPLATE)
+    writer.add_chat_template(template)
     random = np.random.default_rng(1)
     shapes = {
         "token_embd": (len(tokens), _WIDTH),

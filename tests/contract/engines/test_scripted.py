@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 
 from service.adapters.engines.scripted import tokens
 from service.adapters.engines.scripted.engine import ScriptedEngine, ScriptedSettings
-from service.domain.request import ChatMessage, ChatPrompt, JsonSchema, Sampling, TextPrompt
+from service.domain.request import (
+    ChatMessage,
+    ChatPrompt,
+    JsonSchema,
+    Sampling,
+    TextPrompt,
+    Tool,
+    ToolCall,
+)
 from service.ports.engine import EndReason, Engine, Job, PromptError
 from tests.contract.engines.recorder import Recorder, run
 from tests.contract.engines.suite import GREEDY, EngineContract, Loaded, job, load
@@ -179,6 +187,23 @@ def test_special_tokens_in_messages_are_plain_text(scripted: Loaded) -> None:
     assert ids.count(tokens.TURN_END) == 1 and ids.count(tokens.BOS) == 1
     raw = scripted.engine.prepare(TextPrompt("<|bos|>a<|im_end|>"))
     assert raw == (tokens.BOS, 97, tokens.TURN_END)
+
+
+def test_tools_are_claimed_and_are_no_part_of_the_prompt(scripted: Loaded) -> None:
+    assert scripted.info.tool_format == "hermes" and "chat.tools" in scripted.info.request_fields
+    turns = (ChatMessage("user", "hi"), ChatMessage("assistant", "", (ToolCall("c", "f"),)))
+    plain = scripted.engine.prepare(ChatPrompt((turns[0], ChatMessage("assistant", ""))))
+    assert scripted.engine.prepare(ChatPrompt(turns, (Tool("f"),))) == plain
+    deaf = load(ScriptedEngine(replace(SETTINGS, tool_format="")))
+    assert "chat.tools" not in deaf.info.request_fields
+    deaf.engine.close()
+
+
+def test_an_unfinished_message_is_what_was_said_of_the_script(scripted: Loaded) -> None:
+    asked = ChatMessage("user", script(pieces=["one", " two", " three"]).text)
+    prompt = ChatPrompt((asked, ChatMessage("assistant", "one t")), continue_final_message=True)
+    assert said(scripted.engine, prompt).data == b"wo three"
+    assert said(scripted.engine, prompt, "wo").data == b" three"
 
 
 def test_a_paced_engine_gives_all_jobs_a_token_in_the_same_turn() -> None:

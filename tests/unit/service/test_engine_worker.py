@@ -7,8 +7,18 @@ from collections.abc import Callable
 
 import pytest
 
-from service.domain.request import Constraint, GenerationRequest, Prompt, Regex, Stopping, TextPrompt
+from service.domain.chat import ChatMessage, ChatPrompt, ForcedTool, Tool
+from service.domain.request import (
+    Constraint,
+    GenerationRequest,
+    JsonSchema,
+    Prompt,
+    Regex,
+    Stopping,
+    TextPrompt,
+)
 from service.domain.stop import TokenPiece
+from service.domain.tools import forced_schema
 from service.engine_frames import FrameSplitter, OutputDraft, Step, unpack_reply
 from service.engine_worker.error_text import MAX_ERROR_BYTES, error_text
 from service.engine_worker.job import WorkerJob
@@ -76,10 +86,10 @@ class HandEngine:
         return INFO
 
     def prepare(self, prompt: Prompt, continuation: str = "") -> tuple[int, ...]:
-        assert isinstance(prompt, TextPrompt)
-        if "bad" in prompt.text:
+        text = prompt.text if isinstance(prompt, TextPrompt) else "chat"
+        if "bad" in text:
             raise PromptError("a bad prompt")
-        return tuple(map(ord, prompt.text + continuation))
+        return tuple(map(ord, text + continuation))
 
     def check(self, constraint: Constraint) -> None:
         raise ConstraintError("a bad constraint")
@@ -106,10 +116,13 @@ class HandEngine:
 class Bench:
     """A job on a hand-driven engine."""
 
-    def __init__(self, prompt: str = "abc", stop: tuple[str, ...] = (), **fields: object) -> None:
+    def __init__(
+        self, prompt: str | ChatPrompt = "abc", stop: tuple[str, ...] = (), **fields: object
+    ) -> None:
         stopping = Stopping(stop=stop, min_tokens=fields.pop("min_tokens", 0))  # type: ignore[arg-type]  # an int
         constraint = fields.pop("constraint", None)
-        request = GenerationRequest(TextPrompt(prompt), stopping=stopping, constraint=constraint)  # type: ignore[arg-type]  # by name
+        given = TextPrompt(prompt) if isinstance(prompt, str) else prompt
+        request = GenerationRequest(given, stopping=stopping, constraint=constraint)  # type: ignore[arg-type]  # by name
         self.wire, self.engine, self.forgotten = Wire(), HandEngine(), list[str]()
         job = HostJob("j", request, **{"max_tokens": 10, **fields})  # type: ignore[arg-type]  # by name
         self.job = WorkerJob(job, self.engine, INFO, self.wire.outbox, self.forgotten.append)
@@ -228,6 +241,17 @@ def test_a_cancel_during_a_replay_ends_it() -> None:
     bench.job.cancel()
     bench.engine.end(EndReason.CANCELED, tokens=1)
     assert bench.end.reason is EndReason.CANCELED and bench.end.output_tokens == 0
+
+
+def test_a_forced_tool_is_the_jobs_constraint_and_its_replay_stays_under_it() -> None:
+    tools = (Tool("f"),)
+    prompt = ChatPrompt((ChatMessage("user", "x"),), tools, ForcedTool("f"))
+    bench = Bench(prompt).start()
+    assert bench.engine.jobs[0].constraint == JsonSchema(forced_schema(tools, ForcedTool("f")))
+    again = Bench(prompt, **REPLAY).start()
+    again.engine.say("X")
+    again.engine.end(EndReason.CANCELED, 1)
+    assert again.end.reason is EndReason.FAILED and "constraint" in again.end.error
 
 
 def test_a_constrained_replay_that_diverges_fails_instead_of_leaving_its_constraint() -> None:
