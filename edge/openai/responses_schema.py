@@ -2,9 +2,9 @@
 
 Choices: nothing is stored, so `store: true`, `previous_response_id`, `conversation` and `background`
 are refused by name; `instructions` is the system's turn before the input; input items other than
-messages of text, function calls and their outputs are refused; `truncation: auto` is taken and does
-nothing, as we never cut an input. Tools do not go with a `text.format`, which would forbid the model to
-call. Calls belong to the assistant's message right before them.
+messages of text, function calls, their outputs and references to such are refused; `truncation: auto`
+is taken and does nothing, as we never cut an input. Tools do not go with a `text.format`, which would
+forbid the model to call. Calls belong to the assistant's message right before them.
 """
 
 from collections.abc import Mapping
@@ -66,11 +66,19 @@ class OutputItem(Strict):
     output: Annotated[str, BeforeValidator(join_parts)]
 
 
-Item = MessageItem | CallItem | OutputItem
-_ITEMS: Final[Mapping[str, type[MessageItem | CallItem | OutputItem]]] = {
+class ReferenceItem(Strict):
+    """An item of an earlier response, by its id alone."""
+
+    type: Literal["item_reference"] | None = None
+    id: str
+
+
+Item = MessageItem | CallItem | OutputItem | ReferenceItem
+_ITEMS: Final[Mapping[str, type[Item]]] = {
     "message": MessageItem,
     "function_call": CallItem,
     "function_call_output": OutputItem,
+    "item_reference": ReferenceItem,
 }
 
 
@@ -162,6 +170,8 @@ def _turns(given: ResponseBody) -> list[ChatMessage]:
                 turns.append(replace(last, tool_calls=(*last.tool_calls, call)))
             case OutputItem():
                 turns.append(ChatMessage("tool", item.output, tool_call_id=item.call_id))
+            case ReferenceItem():
+                raise AssertionError("references are resolved before")
             case _:
                 assert_never(item)
     return turns

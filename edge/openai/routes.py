@@ -21,12 +21,13 @@ from edge.http.problem_responses import ProblemError
 from edge.http.resumable import ResumableAnswers, wants_resumable
 from edge.http.sse_response import SseTiming
 from edge.http.wire_json import encode_json
-from edge.openai import chat_schema, completions_schema, generate, responses_schema
+from edge.openai import chat_schema, completions_schema, generate, item_references, responses_schema
 from edge.openai.chat import ChatStream, chat_body
 from edge.openai.chat_schema import ChatBody, chat_generations, read_chat
 from edge.openai.completions import CompletionStream, completion_body
 from edge.openai.completions_schema import completion_generations, read_completion
 from edge.openai.errors import RequestRefused, problem_shape, refusal, upstream_response
+from edge.openai.item_references import ItemReferences
 from edge.openai.response_bodies import response_body
 from edge.openai.responses import ResponseStream
 from edge.openai.responses_schema import read_response, response_generation
@@ -64,6 +65,7 @@ class OpenAiApi:
         self._options = options
         self._answers = AttachedAnswers(upstream.predictions, options.timing, lifecycle)
         self._resumables = ResumableAnswers(upstream.predictions, options.timing, lifecycle)
+        self._references = ItemReferences(upstream.predictions, upstream.models)
 
     def routes(self) -> list[BaseRoute]:
         """Return all routes."""
@@ -149,6 +151,7 @@ class OpenAiApi:
     async def responses(self, request: Request) -> ASGIApp:
         """Answer an input. Attached."""
         body = read_response(await read_json(request, self._options.body))
+        body = await self._references.resolved(body, caller_of(request))
         model = await self._model(request, body.model)
         generation = response_generation(
             body,
@@ -158,7 +161,10 @@ class OpenAiApi:
         )
         tools = body.tool_use
         reader = tools.reader(model) if tools is not None else None
-        news = _news(model, "openai.responses", (generation,))
+        news = _news(model, item_references.API, (generation,))
+        if tools is not None and not tools.is_parallel:
+            labels = (*news[0].labels, (item_references.ONE_CALL_LABEL, "1"))
+            news = [replace(news[0], labels=labels)]
         if body.stream:
             _refuse_resumable(request)
             refuse = _refuse(responses_schema.NAMES)

@@ -207,6 +207,36 @@ async def test_an_unfinished_message_goes_on_where_it_breaks_off(pair: Pair) -> 
     assert count.json()["input_tokens"] == (await newest(pair)).usage.input_tokens
 
 
+async def test_items_of_earlier_responses_go_by_their_ids(pair: Pair) -> None:
+    prompt = plays("So:\n", block(city="Ulm"), block(city="Bonn"), "\nand\n")
+    first = (await post(pair, RESPONSES, prompt)).json()
+    said, ulm, bonn, then = [{"type": "item_reference", "id": item["id"]} for item in first["output"]]
+    result = {"type": "function_call_output", "call_id": first["output"][1]["call_id"], "output": "sun"}
+    items = [{"role": "user", "content": numbered(2)[0]}, said, ulm, bonn, result, then]
+    answer = await post(pair, RESPONSES, "", input=items)
+    assert answer.status_code == 200, answer.text
+    turns = (await newest(pair)).request.chat.messages
+    assert [(turn.role, turn.content) for turn in turns[1:]] == [
+        ("assistant", "So:"),
+        ("tool", "sun"),
+        ("assistant", "and\n"),
+    ]
+    assert [call.arguments for call in turns[1].tool_calls] == ['{"city": "Ulm"}', '{"city": "Bonn"}']
+    for bad in ("nope", f"msg_{'a' * 26}", f"{said['id']}_9", bonn["id"].replace("fc_", "msg_")):
+        answer = await post(pair, RESPONSES, "", input=[{"type": "item_reference", "id": bad}])
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "input")
+
+
+async def test_a_reference_to_an_answer_with_one_call_reads_one_call(pair: Pair) -> None:
+    prompt = plays(block(city="Ulm"), block(city="Bonn"))
+    first = (await post(pair, RESPONSES, prompt, parallel_tool_calls=False)).json()
+    (call,) = first["output"]
+    assert call["name"] == "get_weather"
+    for identity, status in ((call["id"], 200), (call["id"].removesuffix("0") + "1", 400)):
+        items = [{"role": "user", "content": "hi"}, {"type": "item_reference", "id": identity}]
+        assert (await post(pair, RESPONSES, "", input=items)).status_code == status
+
+
 async def test_a_count_with_tools_is_what_is_fed(pair: Pair) -> None:
     prompt, _ = numbered(2)
     answer = await post(pair, MESSAGES, prompt)

@@ -117,13 +117,13 @@ async def test_text_before_a_call(ask: Any, ends: tuple[str, str]) -> None:
 
 @EACH
 async def test_a_call_that_is_answered(ask: Any, ends: tuple[str, str], pair: Pair) -> None:
-    report = await ask(plays(f"{ULM}\n{NOW}"), result=plays("Sunny at noon."))
+    report = await ask(plays(f"Let me look.\n{ULM}\n{NOW}"), result=plays("Sunny at noon."))
     check(report, [ULM, NOW], ends[0])
     assert report.then == "Sunny at noon."
     page = await pair.stubs.predictions.ListPredictions(rpc.ListPredictionsRequest(page_size=1))
     found = await pair.stubs.predictions.GetPrediction(rpc.GetPredictionRequest(id=page.predictions[0].id))
     user, said, *results = found.request.chat.messages
-    assert (user.role, said.role) == ("user", "assistant")
+    assert (user.role, said.role, said.content) == ("user", "assistant", "Let me look.")
     assert [(c.id, c.name, json.loads(c.arguments)) for c in said.tool_calls] == [
         (call_id, name, json.loads(arguments)) for call_id, name, arguments in report.calls
     ]

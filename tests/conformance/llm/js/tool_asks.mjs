@@ -78,10 +78,11 @@ async function ai(model, ask, report) {
   if (ask.choice) {
     given.toolChoice = words.includes(ask.choice) ? ask.choice : { type: "tool", toolName: ask.choice };
   }
-  given.providerOptions = { openai: { store: false } };
   if (ask.parallel !== undefined) {
-    given.providerOptions.openai.parallelToolCalls = ask.parallel;
-    given.providerOptions.anthropic = { disableParallelToolUse: !ask.parallel };
+    given.providerOptions = {
+      openai: { parallelToolCalls: ask.parallel },
+      anthropic: { disableParallelToolUse: !ask.parallel },
+    };
   }
   if (ask.result !== undefined) {
     given.stopWhen = stepCountIs(2);
