@@ -20,6 +20,9 @@ MAX_TOOL_BYTES = 16 * 1024
 """Of a description, and of the schema of parameters."""
 MAX_TOOLS_BYTES = 256 * 1024
 MAX_CALLS = 64
+MAX_ARGUMENTS_BYTES = 256 * 1024
+MAX_ALL_ARGUMENTS_BYTES = 1024 * 1024
+"""All of a chat's. They are read on the event loop, which a larger text would hold up."""
 MAX_CALL_ID = 128
 ROLES = frozenset({"system", "user", "assistant", "tool", "developer"})
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -112,6 +115,9 @@ def _check_messages(messages: tuple[ChatMessage, ...]) -> list[FieldViolation]:
         return [FieldViolation("messages", "must not be empty")]
     if len(messages) > MAX_MESSAGES:
         return [FieldViolation("messages", f"must have at most {MAX_MESSAGES} items")]
+    if _bytes(call.arguments for m in messages for call in m.tool_calls) > MAX_ALL_ARGUMENTS_BYTES:
+        text = f"must have arguments of at most {MAX_ALL_ARGUMENTS_BYTES} bytes in all calls together"
+        return [FieldViolation("messages", text)]
     found: list[FieldViolation] = []
     for i, message in enumerate(messages):
         found += _check_message(f"messages[{i}]", message)
@@ -138,7 +144,7 @@ def _check_message(path: str, message: ChatMessage) -> list[FieldViolation]:
 
 def _check_call(path: str, call: ToolCall) -> list[FieldViolation]:
     found = _check_id(f"{path}.id", call.id) + _check_name(f"{path}.name", call.name)
-    if too_large := size(f"{path}.arguments", call.arguments, MAX_CONTENT_BYTES):
+    if too_large := size(f"{path}.arguments", call.arguments, MAX_ARGUMENTS_BYTES):
         return found + too_large
     if call.arguments and try_object(call.arguments) is None:
         found.append(FieldViolation(f"{path}.arguments", _JSON_OBJECT))

@@ -20,13 +20,23 @@ def try_object(text: str) -> dict[str, object] | None:
         value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(value, dict) or nesting(value, MAX_NESTING) > MAX_NESTING:
-        return None
-    try:
-        json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
+    if not isinstance(value, dict) or _too_deep(text, value) or _half_characters(text, value):
         return None
     return value
+
+
+def _too_deep(text: str, value: dict[str, object]) -> bool:
+    """Whether it is nested too deep; a text with few brackets cannot be."""
+    return text.count("{") + text.count("[") >= MAX_NESTING and nesting(value, MAX_NESTING) > MAX_NESTING
+
+
+def _half_characters(text: str, value: dict[str, object]) -> bool:
+    """Whether it holds half a surrogate pair, as one can be written as an escape."""
+    try:
+        (json.dumps(value, ensure_ascii=False) if "\\u" in text else text).encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def nesting(value: object, limit: int) -> int:

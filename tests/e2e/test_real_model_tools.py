@@ -14,6 +14,7 @@ import pytest
 from protos.tailrace.v1 import model_service_pb2 as mpb
 from protos.tailrace.v1 import prediction_pb2 as pb
 from protos.tailrace.v1 import prediction_service_pb2 as rpc
+from tailrace import AsyncClient
 from tests.support.chat_templates import HERMES_FILE
 from tests.support.processes import Service, Stubs, client, running_service
 from tests.support.rpc import failure
@@ -142,3 +143,20 @@ async def test_a_forced_call_of_a_killed_engine_is_the_same_call(service: Servic
             )
     assert log.text == whole
     jsonschema.validate(json.loads(log.text)["arguments"], ORDER)
+
+
+async def test_the_python_client_asks_for_the_same(service: Service, stubs: Stubs) -> None:
+    tool = {"name": TOOL.name, "description": TOOL.description, "parameters": ORDER}
+    async with AsyncClient(service.address) as own:
+        prediction = await own.create(
+            MODEL,
+            chat=[{"role": ASKED.role, "content": ASKED.content}],
+            tools=[tool],
+            forced_tool="order",
+            temperature=0,
+            max_tokens=300,
+        )
+        async with own.stream(prediction.id) as stream:
+            text = "".join([event.output.text async for event in stream])
+    assert text == (await predicted(stubs, ask(TOOL, forced="order")))[0]
+    jsonschema.validate(json.loads(text)["arguments"], ORDER)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import gguf
@@ -15,7 +16,7 @@ TEMPLATE = (
 
 
 def write_sentencepiece_model(
-    path: Path, *, template: str = TEMPLATE, controls: tuple[str, ...] = ()
+    path: Path, *, template: str | Sequence[Mapping[str, str]] = TEMPLATE, controls: tuple[str, ...] = ()
 ) -> None:
     """Write a Llama-type model whose tokenizer adds a BOS and a blank, and whose template a BOS too.
 

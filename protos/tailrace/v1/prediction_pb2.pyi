@@ -158,8 +158,9 @@ class ToolCall(_message.Message):
     id: _builtins.str
     """The caller's name for it: at most 128 printable ASCII characters."""
     name: _builtins.str
+    """As a tool's."""
     arguments: _builtins.str
-    """A JSON object as text. Empty: no arguments."""
+    """A JSON object as text of at most 256 KiB, and 1 MiB in all calls of a chat. Empty: no arguments."""
     def __init__(
         self,
         *,

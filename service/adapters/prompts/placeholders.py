@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from service.adapters.prompts.special_ids import Segment
 
@@ -27,7 +27,11 @@ class SpecialTokens:
 
     def __init__(self, tokens: Collection[str]) -> None:
         self.all = sorted({t for t in tokens if t}, key=lambda t: (-len(t), t))
-        self.pattern = re.compile("|".join(map(re.escape, self.all)) or r"(?!)")
+        self.pattern = re.compile(_any_of(self.all) or r"(?!)")
+        self._joined = "\0".join(self.all)
+        self._grams = frozenset(
+            t[i : i + n] for t in self.all for n in (1, 2, 3) for i in range(len(t) - n + 1)
+        )
         self._heads = frozenset(t[i:] for t in self.all for i in range(1, len(t)))
         self._tails = frozenset(t[:i] for t in self.all for i in range(1, len(t)))
         self._longest = max(map(len, self.all), default=0)
@@ -37,13 +41,41 @@ class SpecialTokens:
 
         A body from the middle of a token is all head.
         """
-        if body and len(body) < self._longest and any(body in token for token in self.all):
+        if len(body) < self._longest and self._inside(body):
             return len(body), 0
         reach = min(len(body), self._longest)
         head = next((n for n in range(reach, 0, -1) if body[:n] in self._heads), 0)
         reach = min(len(body) - head, self._longest)
         tail = next((n for n in range(reach, 0, -1) if body[-n:] in self._tails), 0)
         return head, tail
+
+    def _inside(self, body: str) -> bool:
+        """Whether a token holds `body`. Most texts are told apart by their ends alone."""
+        if len(body) <= 3:
+            return body in self._grams
+        return body[:3] in self._grams and body[-3:] in self._grams and body in self._joined
+
+
+def _any_of(words: Sequence[str], at: int = 0) -> str:
+    """Return a pattern of these words, the longest first, which share their first `at` characters.
+
+    It branches by character: a vocabulary has up to some thousand tokens, which mostly begin alike, and
+    trying one after another takes seconds for a text that is full of beginnings.
+    """
+    branches: dict[str, list[str]] = {}
+    for word in words:
+        branches.setdefault(word[at : at + 1], []).append(word)
+    patterns = []
+    for char, alike in branches.items():
+        if not char:
+            continue
+        end = at + 1
+        while len({word[end : end + 1] for word in alike}) == 1 and alike[0][end : end + 1]:
+            end += 1
+        patterns.append(re.escape(alike[0][at:end]) + (_any_of(alike, end) if len(alike) > 1 else ""))
+    if "" in branches:  # a word ends here; longer ones go first
+        patterns.append("")
+    return f"(?:{'|'.join(patterns)})" if patterns else ""
 
 
 class Placeholders:

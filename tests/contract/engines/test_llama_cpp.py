@@ -24,7 +24,16 @@ from service.domain.request import (
     TextPrompt,
     TokenPrompt,
 )
-from service.ports.engine import Capability, EndReason, Engine, EngineLoadError, Job, Produced, PromptError
+from service.ports.engine import (
+    Capability,
+    ConstraintError,
+    EndReason,
+    Engine,
+    EngineLoadError,
+    Job,
+    Produced,
+    PromptError,
+)
 from tests.contract.engines.demo_model import demo_model_path
 from tests.contract.engines.recorder import Recorder, run
 from tests.contract.engines.suite import GREEDY, EngineContract, Loaded, job, load
@@ -362,6 +371,23 @@ class TestConstraints:
         grammar = Grammar("root ::= " + "(" * nested + '"a"' + ")" * nested)
         run(engine, text_job(engine, KING, 4, constraint=grammar))
         assert run(engine, text_job(engine, KING, 2)).ended().reason is EndReason.LENGTH
+
+    def test_a_schema_cannot_have_its_own_keywords_ignored(self, engine: Engine) -> None:
+        lenient = {"x-guidance": {"lenient": True}, "type": "string", "not": {"type": "number"}}
+        with pytest.raises(ConstraintError, match="not supported: not"):
+            engine.check(JsonSchema(json.dumps(lenient)))
+
+    def test_json_does_not_go_on_with_blanks_for_ever(self, engine: Engine) -> None:
+        two = {"minItems": 2, "maxItems": 2}
+        schema = {
+            "type": "object",
+            "properties": {"name": {"const": "f"}, "n": {"type": "array", "items": {"const": 1}, **two}},
+            "required": ["name", "n"],
+            "additionalProperties": False,
+        }
+        constraint = JsonSchema(json.dumps(schema))
+        recorder = run(engine, replace(job((1, 2, 3), 60), constraint=constraint))
+        assert recorder.data == b'{"name": "f", "n": [1, 1]}'
 
     def test_a_constraint_ends_the_text_even_past_eos(self, engine: Engine) -> None:
         constraint = Grammar('root ::= "red"')

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,11 +18,11 @@ import pytest
 from service.domain.chat import ChatMessage, ChatPrompt, ForcedTool, Tool, ToolCall
 from service.domain.request import GenerationRequest, Sampling, TextPrompt
 from service.domain.tools import effective_constraint, forced_schema
-from service.ports.engine import ConstraintError, EndReason, Engine, EngineLoadError, Job
+from service.ports.engine import ConstraintError, EndReason, Engine, EngineInfo, EngineLoadError, Job
 from tests.contract.engines.demo_model import demo_model_path
 from tests.contract.engines.recorder import Recorder, run
 from tests.contract.engines.suite import Loaded, job, load
-from tests.support.chat_templates import HERMES_FILE
+from tests.support.chat_templates import HERMES_FILE, source
 
 pytest.importorskip("xllamacpp", reason="the llama.cpp engine is not installed")
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
@@ -224,28 +225,46 @@ class TestTemplateFile:
         engine.close()
 
 
-def test_marks_that_are_control_tokens_are_put_out(tmp_path: Path) -> None:
+@contextmanager
+def tiny_engine(folder: Path, **model: object) -> Iterator[tuple[Engine, EngineInfo]]:
+    """Load a model of a few kilobytes with a template of its own."""
     pytest.importorskip("gguf", reason="the llama.cpp engine is not installed")
     from service.adapters.engines.llama_cpp.engine import LlamaCppEngine
     from service.adapters.engines.llama_cpp.settings import LlamaCppSettings
-    from tests.support.chat_templates import source
     from tests.support.tiny_gguf import write_sentencepiece_model
 
-    path = tmp_path / "tiny.gguf"
-    write_sentencepiece_model(path, template=source("mistral_v0_3"), controls=("[TOOL_CALLS]",))
+    write_sentencepiece_model(folder / "tiny.gguf", **model)  # type: ignore[arg-type]  # as named there
+    engine = LlamaCppEngine(LlamaCppSettings(folder / "tiny.gguf", slots=1, context_tokens=512, threads=1))
+    try:
+        yield engine, engine.load(lambda fraction: None)
+    finally:
+        engine.close()
+
+
+def test_marks_that_are_control_tokens_are_put_out(tmp_path: Path) -> None:
     mark, turn = 4, 3
-    engine = LlamaCppEngine(LlamaCppSettings(path, slots=1, context_tokens=512, threads=1))
-    info = engine.load(lambda fraction: None)
-    assert info.tool_format == "mistral"
+    with tiny_engine(tmp_path, template=source("mistral_v0_3"), controls=("[TOOL_CALLS]",)) as (engine, info):
+        assert info.tool_format == "mistral"
 
-    def forced(token_id: int) -> Recorder:
-        sampling = Sampling(temperature=0.0, logit_bias=((token_id, 100.0),))
-        made = replace(job(engine.prepare(TextPrompt("ab")), 2), sampling=sampling)
-        return run(engine, made)
+        def forced(token_id: int) -> Recorder:
+            sampling = Sampling(temperature=0.0, logit_bias=((token_id, 100.0),))
+            made = replace(job(engine.prepare(TextPrompt("ab")), 2), sampling=sampling)
+            return run(engine, made)
 
-    shown = forced(mark)
-    assert shown.data == b"[TOOL_CALLS][TOOL_CALLS]" and shown.token_ids == (mark, mark)
-    assert forced(turn).data == b""
-    opened = engine.prepare(ChatPrompt((ChatMessage("user", "a"),), (Tool("f"),), ForcedTool()))
-    assert mark in opened[-8:]
-    engine.close()
+        shown = forced(mark)
+        assert shown.data == b"[TOOL_CALLS][TOOL_CALLS]" and shown.token_ids == (mark, mark)
+        assert forced(turn).data == b""
+        opened = engine.prepare(ChatPrompt((ChatMessage("user", "a"),), (Tool("f"),), ForcedTool()))
+        assert mark in opened[-8:]
+
+
+def test_a_file_can_have_a_template_of_its_own_for_tools(tmp_path: Path) -> None:
+    named = [
+        {"name": "default", "template": "{% for m in messages %}{{ m.content }}{% endfor %}"},
+        {"name": "tool_use", "template": source("hermes_2_pro")},
+    ]
+    with tiny_engine(tmp_path, template=named) as (engine, info):
+        assert info.tool_format == "hermes"
+        asked = (ChatMessage("user", "ab"),)
+        assert engine.prepare(ChatPrompt(asked)) == engine.prepare(TextPrompt("ab"))
+        assert len(engine.prepare(ChatPrompt(asked, (Tool("f"),)))) > 100

@@ -69,7 +69,13 @@ def fields(prompt: ChatPrompt, constraint: JsonSchema | Regex | None = None) -> 
         *((called(id=id_), f"{PATH}.id") for id_ in ("é", "a\n", "x" * 129)),
         *((called(arguments=bad), f"{PATH}.arguments") for bad in BAD_JSON),
         (called(arguments=deep(MAX_NESTING + 1)), f"{PATH}.arguments"),
-        (called(arguments=json.dumps({"a": "x" * (4 * 2**20)})), f"{PATH}.arguments"),
+        (called(arguments=json.dumps({"a": "x" * 2**18})), f"{PATH}.arguments"),
+        (
+            ChatPrompt(
+                (ChatMessage("assistant", "", (ToolCall("c", "f", f'{{"a":"{"x" * 2**17}"}}'),) * 9),)
+            ),
+            "messages",
+        ),
         (
             ChatPrompt((ChatMessage("assistant", "", (ToolCall("c", "f"),) * (MAX_CALLS + 1)),)),
             "messages[0].tool_calls",

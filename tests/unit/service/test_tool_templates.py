@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.adapters.prompts.chat_template import ChatTemplate
+from service.adapters.prompts.named_templates import joined
 from service.adapters.prompts.special_ids import Segment
 from service.domain.chat import ChatMessage, Tool, ToolCall
 from service.ports.engine import PromptError
@@ -75,6 +76,13 @@ class TestFormats:
 
     def test_without_tools_nothing_is_said_of_them(self) -> None:
         assert template("qwen2_5").render(TALK[:1]) == template("smollm2").render(TALK[:1])
+
+    def test_a_template_of_its_own_for_tools_is_taken_with_tools_only(self) -> None:
+        made = ChatTemplate(joined(source("smollm2"), source("hermes_2_pro")), "<s>", "</s>", SPECIAL)
+        assert made.tool_format is not None and made.tool_format.name == "hermes"
+        assert made.render(TALK[:1]) == template("smollm2").render(TALK[:1])
+        assert made.render(TALK, (WEATHER,)) == template("hermes_2_pro").render(TALK, (WEATHER,))
+        assert joined("a", "") == "a" and joined("", "b") == "b"
 
     def test_a_tool_without_parameters_has_an_empty_schema(self) -> None:
         rendered = text(template("hermes").render(TALK[:1], (Tool("now"),)))

@@ -17,6 +17,7 @@ from typing import Any
 
 from service.adapters.engines.exllamav2.rope import RopeRefusal, translated
 from service.adapters.engines.exllamav2.weights import check_weights
+from service.adapters.prompts.named_templates import TOOL_USE, joined
 from service.ports.engine import EngineLoadError
 
 _MAX_JSON_BYTES = 256 * 1024 * 1024
@@ -132,6 +133,7 @@ def _chat_template(folder: Path, tokenizer_config: Mapping[str, Any]) -> str:
             return found
         if isinstance(found, list):
             named = {t.get("name"): t.get("template") for t in found if isinstance(t, Mapping)}
-            if isinstance(source := named.get("default"), str):
-                return source
+            default, tool_use = named.get("default"), named.get(TOOL_USE)
+            if isinstance(default, str):
+                return joined(default, tool_use if isinstance(tool_use, str) else "")
     return ""

@@ -22,6 +22,14 @@ from service.ports.engine import ConstraintError
 
 _HEAD = "%llguidance {}\n"
 _LITERAL = "a"
+_JSON = {
+    # One form, as `json.dumps` writes it: a model can go on with blanks for ever where any are allowed.
+    # (A pattern of blanks, as in the exllamav2 engine, has no effect in this build.)
+    "whitespace_flexible": False,
+    "item_separator": ", ",
+    "key_separator": ": ",
+    "lenient": False,  # a schema's own x-guidance must not have keywords ignored
+}
 _UNSUPPORTED = frozenset({
     "not", "if", "then", "else", "uniqueItems", "contains", "dependentRequired", "dependentSchemas",
     "propertyNames", "unevaluatedItems", "unevaluatedProperties", "$dynamicRef",
@@ -47,12 +55,20 @@ def compile_constraint(constraint: Constraint) -> Compiled:
                 raise ConstraintError("grammar must be GBNF, without NUL characters")
             return Compiled(text, "")
         case JsonSchema(text):
-            rule = "body: %json " + checked_schema(text)
+            rule = "body: %json " + _formed(checked_schema(text))
         case Regex(pattern):
             rule = f"body: /{_escaped(pattern)}/"
         case _ as unreachable:
             assert_never(unreachable)
     return Compiled(f"{_HEAD}start: body\n{rule}\n", f'{_HEAD}start: "{_LITERAL}" body\n{rule}\n')
+
+
+def _formed(schema: str) -> str:
+    """Return a schema with our `x-guidance`, whatever its own is."""
+    value = json.loads(schema)
+    if value is False:
+        return schema
+    return json.dumps({**(value if isinstance(value, dict) else {}), "x-guidance": _JSON})
 
 
 def refusal(constraint: Constraint) -> str:

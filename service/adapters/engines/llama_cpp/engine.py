@@ -32,6 +32,7 @@ from service.adapters.engines.llama_cpp.prompting import Prompting
 from service.adapters.engines.llama_cpp.settings import LlamaCppSettings
 from service.adapters.engines.llama_cpp.vocabulary import Vocabulary
 from service.adapters.prompts.chat_template import ChatTemplateError
+from service.adapters.prompts.named_templates import TOOL_USE, joined
 from service.adapters.prompts.template_file import read_template_file
 from service.domain.request import Constraint, Prompt
 from service.domain.stop import TokenPiece
@@ -283,8 +284,9 @@ class LlamaCppEngine:
     def _template(self, metadata: dict[str, Value]) -> str:
         if self._settings.chat_template is not None:
             return read_template_file(self._settings.chat_template)
-        source = metadata.get(_TEMPLATE_KEY)
-        return source.decode("utf-8", "replace") if isinstance(source, bytes) else ""
+        values = (metadata.get(key) for key in (_TEMPLATE_KEY, f"{_TEMPLATE_KEY}.{TOOL_USE}"))
+        default, tool_use = (v.decode("utf-8", "replace") if isinstance(v, bytes) else "" for v in values)
+        return joined(default, tool_use)
 
     def _digest(self, progress: Callable[[float], None]) -> str:
         path, pinned = self._settings.model_path, self._settings.sha256.lower()
