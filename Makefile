@@ -16,7 +16,11 @@ CALLERS_LOCK := tests/conformance/callers/requirements.lock
 # Official clients of the OpenAI and Anthropic APIs, which the conformance tests run as programs of their own.
 SDKS := .venv-sdks
 SDK_LOCKS := tests/conformance/llm/python/requirements.lock tests/conformance/llm/python/old-anthropic.lock
-PYTEST := $(BIN)/python -m pytest
+# A load tool made for OpenAI's API, which `make load-test` and one conformance test run.
+LOAD := .venv-load
+LOAD_LOCK := benchmarks/load_test/requirements.lock
+# CI runs the tests in one order, so that what it saw can be seen again; elsewhere every run has its own.
+PYTEST := $(BIN)/python -m pytest $(if $(CI),--randomly-seed=20261130)
 EXLLAMAV2_STAMP := $(VENV)/.exllamav2
 TORCH := torch==2.13.0
 # Where else to look for torch, e.g. PyTorch's own index of CPU or CUDA builds; empty: where pip looks anyway.
@@ -68,6 +72,15 @@ $(SDKS)/.installed: $(SDK_LOCKS)
 		--upgrade --target $(SDKS)/old-anthropic -r $(word 2,$(SDK_LOCKS))
 	@touch $@
 
+.PHONY: setup-load
+setup-load: $(LOAD)/.installed ## Create .venv-load with the load tool of `make load-test`
+
+$(LOAD)/.installed: $(LOAD_LOCK)
+	@echo "Setting up $(LOAD): $$(grep -c '^[a-z].*==' $(LOAD_LOCK)) packages, a minute the first time ..."
+	@test -x $(LOAD)/bin/python || $(PYTHON) -m venv $(LOAD)
+	@$(LOAD)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(LOAD_LOCK)
+	@touch $@
+
 .PHONY: setup-exllamav2
 setup-exllamav2: $(EXLLAMAV2_STAMP) ## Add torch and exllamav2 to .venv (TORCH_INDEX=: a build of torch for your CUDA, or for the CPU)
 	@echo "exllamav2 is in $(VENV); its kernels are compiled when it is first loaded on a GPU"
@@ -109,9 +122,17 @@ lock-sdks: ## Resolve the lock of .venv-sdks anew
 		--generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links \
 		--output-file requirements.lock requirements.in
 
+.PHONY: lock-load
+lock-load: ## Resolve the lock of .venv-load anew
+	@test -x $(BIN)/pip-compile || { echo "run 'make setup' first"; exit 1; }
+	cd benchmarks/load_test && PIP_CONFIG_FILE=/dev/null CUSTOM_COMPILE_COMMAND="make lock-load" \
+		../../$(BIN)/pip-compile --quiet --upgrade --no-config --strip-extras --allow-unsafe \
+		--generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links \
+		--output-file requirements.lock requirements.in
+
 .PHONY: clean
 clean: ## Remove .venv, caches and builds; var/ (models, predictions, logs) stays
-	rm -rf $(VENV) $(CALLERS) $(SDKS) build dist ./*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(CALLERS) $(SDKS) $(LOAD) build dist clients/typescript/node_modules clients/typescript/dist ./*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +
 
 # ---------------------------------------------------------------------------------------- running
@@ -135,6 +156,10 @@ run-edge: $(STAMP) ## Run the HTTP edge alone, in the foreground
 .PHONY: bench
 bench: $(STAMP) ## Measure the bridge and the engine on this machine
 	@exec $(BIN)/python -m benchmarks $(ARGS)
+
+.PHONY: load-test
+load-test: $(STAMP) $(LOAD)/.installed ## Load service and edge by a tool made for OpenAI's API; every answer must be whole
+	@exec $(BIN)/python -m benchmarks.load_test $(ARGS)
 
 # --------------------------------------------------------------------------------------- checking
 
@@ -178,7 +203,7 @@ e2e: $(STAMP) ## Service and edge as processes, as users start them
 	@$(PYTEST) tests/e2e $(ARGS)
 
 .PHONY: conformance
-conformance: $(STAMP) $(CALLERS)/.installed $(SDKS)/.installed ## Official clients of the three APIs, Python and npm, unchanged
+conformance: $(STAMP) $(CALLERS)/.installed $(SDKS)/.installed $(LOAD)/.installed ## Official clients of the three APIs, Python and npm, unchanged
 	@$(PYTEST) tests/conformance $(ARGS)
 
 .PHONY: conformance-py2
@@ -188,6 +213,10 @@ conformance-py2: $(STAMP) $(CALLERS)/.installed ## Of these, Replicate's generat
 .PHONY: conformance-sdks
 conformance-sdks: $(STAMP) $(SDKS)/.installed ## Of these, the official OpenAI and Anthropic clients (Python and npm)
 	@$(PYTEST) tests/conformance/llm $(ARGS)
+
+.PHONY: test-typescript
+test-typescript: $(STAMP) ## Of these, the TypeScript client alone: npm ci, tsc, vitest, build
+	@$(PYTEST) tests/conformance/typescript $(ARGS)
 
 .PHONY: test-exllamav2
 test-exllamav2: $(EXLLAMAV2_STAMP) ## The GPU engine on the real library and the CPU; needs g++, compiles half a minute once
@@ -207,7 +236,7 @@ browser: $(STAMP) ## The web pages in Chromium; pictures of them in build/screen
 	@$(PYTEST) tests/browser $(ARGS)
 
 .PHONY: test
-test: $(STAMP) $(CALLERS)/.installed $(SDKS)/.installed ## Every test that needs no extra toolchain (npm clients too, where Node.js is there)
+test: $(STAMP) $(CALLERS)/.installed $(SDKS)/.installed $(LOAD)/.installed ## Every test that needs no extra toolchain (npm clients too, where Node.js is there)
 	$(call say,test: unit + contract + integration + e2e + conformance)
 	@$(PYTEST) tests/unit tests/contract tests/integration tests/e2e tests/conformance $(ARGS)
 

@@ -63,6 +63,12 @@ async def measure_paced(size: BridgeSize, folder: Path, say: Say) -> Findings:
             plan = _plan(streams, tokens, window_s=window_s, tick_s=1 / size.rate)
             found = await _rounds(plan, rounds, bridge, reference, f"{streams} × {size.rate} tokens/s", say)
             findings += _judge_paced(f"{streams} × {size.rate} tokens/s", found, main=streams == SLOTS)
+            if streams == SLOTS:
+                say("bridge: chat completions")
+                watched = msgspec.structs.replace(plan, base_url=bridge.edge.url, watched=bridge.watched())
+                chat = msgspec.structs.replace(watched, dialect="chat", bodies=chat_bodies(streams, tokens))
+                chats = [await run_load(chat) for _ in range(rounds)]
+                findings += _judge_chat(f"{streams} × {size.rate} tokens/s", chats, [one for one, _ in found])
     return findings
 
 
@@ -134,6 +140,20 @@ def bodies(streams: int, tokens: int) -> list[dict[str, object]]:
     prompt = f"script:{msgspec.json.encode(script).decode()}"
     given = {"prompt": prompt, "max_tokens": tokens}
     return [{"version": Service.MODEL, "input": given}] * streams
+
+
+def chat_bodies(streams: int, tokens: int) -> list[dict[str, object]]:
+    """Return the chat completions that say the same."""
+    ((prompt, model),) = {(str(b["input"]["prompt"]), str(b["version"])) for b in bodies(streams, tokens)}  # type: ignore[index]
+    given = {"model": model, "max_tokens": tokens, "stream": True, "stream_options": {"include_usage": True}}
+    return [{**given, "messages": [{"role": "user", "content": prompt}]}] * streams
+
+
+def _judge_chat(name: str, chats: list[LoadReport], predictions: list[LoadReport]) -> Findings:
+    """Hold an attached chat stream against a detached stream of Replicate's API."""
+    one, two = ([_window_us(each, "service", "edge") for each in side] for side in (chats, predictions))
+    ours, theirs = tuple(one), tuple(two)
+    return Findings((Comparison(f"CPU per token, {name}, chat", "µs", ours, theirs, "Replicate's stream"),))
 
 
 def _judge_paced(name: str, found: list[tuple[LoadReport, LoadReport]], *, main: bool) -> Findings:

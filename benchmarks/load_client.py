@@ -75,7 +75,7 @@ async def follow_prediction(plan: Plan, connection: Connection, body: bytes) -> 
 
 async def follow_chat(plan: Plan, connection: Connection, body: bytes) -> Followed:
     """Ask for a chat completion and read its stream."""
-    connection.expect(CHAT)
+    connection.expect(replace(CHAT, piece=plan.piece_mark.encode()))
     sent_s = time.monotonic()
     connection.send("POST", "/v1/chat/completions", {**plan.headers, "accept": "text/event-stream"}, body)
     await connection.follow()
@@ -93,15 +93,14 @@ async def report_on(plan: Plan, followed: Followed) -> StreamReport:
         asking.close()
         if final.status != "succeeded":
             raise LoadFailed(f"a prediction is {final.status}: {final.error}")
-        if plan.piece_mark and connection.pieces != final.metrics.output_token_count:
-            got, said = connection.pieces, final.metrics.output_token_count
-            raise LoadFailed(f"{got} tokens arrived, the server counts {said}")
         counts = final.metrics.input_token_count, final.metrics.output_token_count
     else:
         found = [pattern.findall(connection.received) for pattern in _CHAT_COUNTS]
         if not all(found):
             raise LoadFailed("the chat stream has no usage")
         counts = int(found[0][-1]), int(found[1][-1])
+    if plan.piece_mark and connection.pieces != counts[1]:
+        raise LoadFailed(f"{connection.pieces} tokens arrived, the server counts {counts[1]}")
     return StreamReport(followed.sent_s, connection.first_s, connection.last_s, connection.events, *counts)
 
 

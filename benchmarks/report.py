@@ -72,10 +72,10 @@ def number(value: float) -> str:
     return f"{value:.{digits}f}"
 
 
-def replace_figures(page: str, figures: str) -> str:
-    """Return `page` with `figures` between its markers. Raises MarkersMissing."""
-    head, begin, rest = page.partition(BEGIN)
-    _, end, tail = rest.partition(END)
+def replace_figures(page: str, figures: str, first: str = BEGIN, last: str = END) -> str:
+    """Return `page` with `figures` between two of its lines. Raises MarkersMissing."""
+    head, begin, rest = page.partition(first)
+    _, end, tail = rest.partition(last)
     if not begin or not end:
-        raise MarkersMissing(f"the page must have the lines {BEGIN} and {END}, in this order")
-    return f"{head}{BEGIN}\n\n{figures.strip()}\n\n{END}{tail}"
+        raise MarkersMissing(f"the page must have the lines {first} and {last}, in this order")
+    return f"{head}{first}\n\n{figures.strip()}\n\n{last}{tail}"

@@ -2,8 +2,9 @@
 
 One body serves them all: the members of OpenAI's, Anthropic's and Replicate's stand side by side. Under
 the prefixes of one API only the first two do. Errors have the form that the path and the caller's
-headers ask for: Anthropic's with `anthropic-version`, Replicate's at its own paths, else OpenAI's. When
-a model was made is not known here, so `created` is the epoch.
+headers ask for: Anthropic's with `anthropic-version`, OpenAI's below the prefixes, else at the shared
+paths the members of OpenAI's and Replicate's side by side, as `edge.problem_shapes` has them. When a
+model was made is not known here, so `created` is the epoch.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,12 +17,15 @@ from starlette.types import ASGIApp
 
 from edge.anthropic import errors as anthropic_errors
 from edge.http.middleware import caller_of
+from edge.http.problem_responses import ProblemError
 from edge.http.wire_json import encode_json
 from edge.openai import errors as openai_errors
+from edge.replicate import errors as replicate_errors
 from edge.replicate.catalog import model_object
 from edge.replicate.listing import refuse_cursor
 from edge.replicate.requests import PublicUrls, name_in_path
 from edge.replicate.routing import Handler
+from edge.replicate.schemas import InvalidInput
 from edge.upstream.answers import served_model
 from edge.upstream.errors import UpstreamError
 from edge.upstream.port import UpstreamModels
@@ -45,7 +49,7 @@ class ModelList:
             ("/models/{model_id:path}", self._get),
         )
         return [
-            Route("/v1/models/{model_id}", _answering(self._get_shared), methods=["GET"]),
+            Route("/v1/models/{model_id}", _told_to_all(self._get_shared), methods=["GET"]),
             *(
                 Route(prefix + path, _answering(endpoint), methods=["GET"])
                 for prefix in PREFIXES
@@ -56,8 +60,8 @@ class ModelList:
     def replicate_handlers(self) -> dict[str, Handler]:
         """Return what serves Replicate's operations at the shared paths."""
         return {
-            "models.list": _anthropic_too(self._list_shared),
-            "models.get": _anthropic_too(self._get_of_replicate),
+            "models.list": _told_to_all(self._list_shared),
+            "models.get": _told_to_all(self._get_of_replicate),
         }
 
     async def _list(self, request: Request) -> Response:
@@ -121,6 +125,20 @@ def _answering(endpoint: Handler) -> Handler:
             return await told(request)
         except UpstreamError as error:
             return openai_errors.upstream_response(error)
+
+    return answer
+
+
+def _told_to_all(endpoint: Handler) -> Handler:
+    told = _anthropic_too(endpoint)
+
+    async def answer(request: Request) -> ASGIApp:
+        try:
+            return await told(request)
+        except InvalidInput as error:
+            raise ProblemError(replicate_errors.invalid_input(error.faults)) from error
+        except UpstreamError as error:
+            return replicate_errors.upstream_response(error, **openai_errors.upstream_body(error))
 
     return answer
 

@@ -2,7 +2,9 @@
 an unknown path, a method that a path does not have, a token that is missing, a fault of ours.
 
 The paths of models are several APIs': their problems are Anthropic's for callers that say
-`anthropic-version`.
+`anthropic-version`. All others get one body with the members of both other APIs side by side, since
+nothing in such a request tells OpenAI's clients from Replicate's: `title`, `detail` and `status` of
+RFC 9457, and OpenAI's `error`.
 """
 
 import re
@@ -25,6 +27,7 @@ API_KEY_HEADER: Final = "x-api-key"
 _ANTHROPIC: Final = re.compile(r"/anthropic(/|$)|/v1/messages(/|$)")
 _OPENAI: Final = re.compile(r"/openai(/|$)|/v1/(chat|completions|responses)(/|$)|/generate$")
 _SHARED: Final = re.compile(r"/v1/models(/|$)")
+"""With all below it, as an id may hold slashes."""
 
 
 def shaped(scope: Scope, problem: Problem, headers: Mapping[str, str]) -> Response:
@@ -34,6 +37,8 @@ def shaped(scope: Scope, problem: Problem, headers: Mapping[str, str]) -> Respon
         return anthropic_errors.problem_shape(problem, headers)
     if _OPENAI.match(path):
         return openai_errors.problem_shape(problem, headers)
+    if _SHARED.match(path):
+        return problem_response(problem, headers, **openai_errors.problem_body(problem))
     return problem_response(problem, headers)
 
 

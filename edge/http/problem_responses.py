@@ -18,10 +18,12 @@ class ProblemError(Exception):
         self.headers = dict(headers or {})
 
 
-def problem_response(problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
-    """Return the answer that carries `problem`; never cached."""
+def problem_response(
+    problem: Problem, headers: Mapping[str, str] | None = None, **further: object
+) -> Response:
+    """Return the answer that carries `problem`, and `further` members for other readers; never cached."""
     return Response(
-        encode(problem),
+        encode(problem, **further),
         status_code=problem.status,
         media_type=CONTENT_TYPE,
         headers={"cache-control": "no-store", **(headers or {})},

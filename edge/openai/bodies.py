@@ -1,6 +1,7 @@
 """Owns the parts of answers that chat completions and completions share: ids, usage, finish reasons,
 log probabilities, and the frames around them."""
 
+from codecs import getincrementaldecoder
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -9,7 +10,7 @@ from edge.http.wire_json import data_frame
 from edge.openai.errors import upstream_body
 from edge.protocol.tool_calls import ToolCallReader
 from edge.upstream.errors import UpstreamError
-from edge.upstream.events import Accepted, Completed, FinishReason, TokenLogprob, Usage
+from edge.upstream.events import Accepted, Completed, FinishReason, TokenLogprob, TopLogprob, Usage
 from edge.upstream.records import ModelRecord
 
 DONE: Final = b"data: [DONE]\n\n"
@@ -80,23 +81,30 @@ def failure_frames(error: UpstreamError) -> bytes:
 
 def chat_logprobs(tokens: Sequence[TokenLogprob]) -> dict[str, object]:
     """Return the log probabilities of a chat answer's tokens."""
-    return {"content": [_chat_token(token) for token in tokens], "refusal": None}
+    return {"content": token_logprobs(tokens), "refusal": None}
 
 
-def _chat_token(token: TokenLogprob) -> dict[str, object]:
-    return {
-        "token": token.token,
-        "bytes": list(token.data),
-        "logprob": max(token.logprob, LEAST_LOGPROB),
-        "top_logprobs": [
-            {"token": top.token, "bytes": list(top.data), "logprob": max(top.logprob, LEAST_LOGPROB)}
-            for top in token.top
-        ],
-    }
+def token_logprobs(tokens: Sequence[TokenLogprob]) -> list[dict[str, object]]:
+    """Return the log probabilities of tokens, one an entry."""
+    return [
+        {
+            "token": token.token,
+            "bytes": list(token.data),
+            "logprob": max(token.logprob, LEAST_LOGPROB),
+            "top_logprobs": [
+                {"token": top.token, "bytes": list(top.data), "logprob": max(top.logprob, LEAST_LOGPROB)}
+                for top in token.top
+            ],
+        }
+        for token in tokens
+    ]
 
 
 class TextLogprobs:
-    """Log probabilities in the older form of completions, whose offsets count characters."""
+    """Log probabilities in the older form of completions, whose offsets count characters.
+
+    It has no bytes, so a token that is not whole characters shows its own: `bytes:\\xf0\\x9f`.
+    """
 
     __slots__ = ("_offset", "_top")
 
@@ -108,17 +116,25 @@ class TextLogprobs:
     def take(self, tokens: Sequence[TokenLogprob], characters: int) -> dict[str, object]:
         """Return the entry of `tokens`, whose text has so many characters."""
         offsets, at = [], self._offset
+        decode = getincrementaldecoder("utf-8")("replace").decode  # characters may span tokens
         for token in tokens:
             offsets.append(at)
-            at += len(token.data.decode("utf-8", "ignore"))
+            at += len(decode(token.data))
         self._offset += characters
         top = [
-            {alternative.token: max(alternative.logprob, LEAST_LOGPROB) for alternative in token.top}
-            for token in tokens
+            {_legible(other): max(other.logprob, LEAST_LOGPROB) for other in token.top} for token in tokens
         ]
         return {
-            "tokens": [token.token for token in tokens],
+            "tokens": [_legible(token) for token in tokens],
             "token_logprobs": [max(token.logprob, LEAST_LOGPROB) for token in tokens],
             "top_logprobs": top if self._top else None,
             "text_offset": offsets,
         }
+
+
+def _legible(token: TokenLogprob | TopLogprob) -> str:
+    try:
+        token.data.decode()
+    except UnicodeDecodeError:
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in token.data)
+    return token.token

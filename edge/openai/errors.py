@@ -95,9 +95,15 @@ def upstream_response(error: UpstreamError, names: Mapping[str, str] | None = No
 
 def problem_shape(problem: Problem, headers: Mapping[str, str]) -> Response:
     """Return the answer to a problem that was found before the request reached this API."""
+    return _response(problem_body(problem), problem.status, headers)
+
+
+def problem_body(problem: Problem) -> dict[str, object]:
+    """Return the body for a problem."""
     default = (SERVER, "internal_error") if problem.status >= 500 else (INVALID, "invalid_request")
     kind, code = _BY_STATUS.get(problem.status, default)
-    return _response(error_body(problem.detail, kind, code), problem.status, headers)
+    param = problem.invalid_fields[0].field if problem.invalid_fields else None
+    return error_body(problem.detail, kind, code, param)
 
 
 def _response(body: object, status: int, headers: Mapping[str, str]) -> Response:

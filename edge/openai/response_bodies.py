@@ -1,14 +1,15 @@
 """Owns the response object: whole, or as the events of its stream show it, and the items of its output."""
 
+from collections.abc import Sequence
 from typing import assert_never
 
-from edge.openai.bodies import call_id
+from edge.openai.bodies import call_id, token_logprobs
 from edge.openai.responses_schema import ResponseBody
 from edge.openai.tools_schema import ResponseTool
 from edge.protocol.answer_blocks import Block, Blocks, CallBlock, TextBlock, read_blocks
 from edge.protocol.tool_calls import ToolCallReader
 from edge.upstream.answers import Answer
-from edge.upstream.events import Accepted, Completed, FinishReason, Usage
+from edge.upstream.events import Accepted, Completed, FinishReason, TokenLogprob, Usage
 
 
 def response_body(
@@ -22,7 +23,7 @@ def response_body(
     assert answer.end is not None, "it has ended"
     blocks = read_blocks(answer.text, reader)
     cut = is_cut(answer.end, reader)
-    members = end_members(accepted.prediction_id, blocks, answer.end, is_cut=cut)
+    members = end_members(accepted.prediction_id, blocks, answer.logprobs, answer.end, is_cut=cut)
     return response_object(accepted, model, given, members)
 
 
@@ -52,6 +53,7 @@ def response_object(
         "text": {"format": {"type": "text"} if form is None else _form_members(form.type, form.name)},
         "tool_choice": "auto" if given.tool_choice is None else given.tool_choice,
         "tools": [_tool_members(tool) for tool in given.tools or ()],
+        "top_logprobs": given.top_logprobs or 0,
         "top_p": 1.0 if given.top_p is None else given.top_p,
         "truncation": "disabled",
         "usage": None,
@@ -76,14 +78,17 @@ def _tool_members(tool: ResponseTool) -> dict[str, object]:
     }
 
 
-def end_members(identity: str, blocks: Blocks, end: Completed, *, is_cut: bool) -> dict[str, object]:
-    """Return the members that its end gives a response."""
+def end_members(
+    identity: str, blocks: Blocks, logprobs: Sequence[TokenLogprob], end: Completed, *, is_cut: bool
+) -> dict[str, object]:
+    """Return the members that its end gives a response; only one with a single text has `logprobs`."""
     last = len(blocks.all) - 1
     return {
         "status": "incomplete" if is_cut else "completed",
         "incomplete_details": {"reason": "max_output_tokens"} if is_cut else None,
         "output": [
-            _item(identity, at, block, is_cut=is_cut and at == last) for at, block in enumerate(blocks.all)
+            _item(identity, at, block, logprobs, is_cut=is_cut and at == last)
+            for at, block in enumerate(blocks.all)
         ],
         "usage": _usage(end.usage),
     }
@@ -94,24 +99,33 @@ def is_cut(end: Completed, reader: ToolCallReader | None) -> bool:
     return end.finish_reason is FinishReason.LENGTH and (reader is None or not reader.is_closed)
 
 
-def _item(identity: str, at: int, block: Block, *, is_cut: bool) -> dict[str, object]:
+def _item(
+    identity: str, at: int, block: Block, logprobs: Sequence[TokenLogprob], *, is_cut: bool
+) -> dict[str, object]:
     match block:
         case TextBlock(text):
-            return message_item(identity, at, text, is_cut=is_cut)
+            return message_item(identity, at, text, logprobs, is_cut=is_cut)
         case CallBlock():
             return call_item(identity, block)
         case _:
             assert_never(block)
 
 
-def message_item(identity: str, at: int, text: str | None, *, is_cut: bool = False) -> dict[str, object]:
+def message_item(
+    identity: str,
+    at: int,
+    text: str | None,
+    logprobs: Sequence[TokenLogprob] = (),
+    *,
+    is_cut: bool = False,
+) -> dict[str, object]:
     """Return a message, the output's item `at`; `text` is None at its beginning."""
     return {
         "type": "message",
         "id": f"msg_{identity}_{at}" if at else f"msg_{identity}",
         "status": "in_progress" if text is None else "incomplete" if is_cut else "completed",
         "role": "assistant",
-        "content": [] if text is None else [text_part(text)],
+        "content": [] if text is None else [text_part(text, logprobs)],
     }
 
 
@@ -127,9 +141,9 @@ def call_item(identity: str, call: CallBlock, status: str | None = None) -> dict
     }
 
 
-def text_part(text: str) -> dict[str, object]:
+def text_part(text: str, logprobs: Sequence[TokenLogprob] = ()) -> dict[str, object]:
     """Return a part of text."""
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": token_logprobs(logprobs)}
 
 
 def _usage(usage: Usage) -> dict[str, object]:

@@ -4,6 +4,9 @@ Order of a stream: created and in_progress; the output's items one after another
 part, or a function call; completed, or incomplete where the token limit ended it. A failure is an
 `error` event and then failed. There is no `[DONE]`. Nothing is said before the first output, so that
 what fails before it is answered with a status.
+
+Log probabilities stand with the delta that completes their tokens' text, and in whole at the end. Those of
+tokens without text wait for the next delta. With tools there are none.
 """
 
 from collections.abc import Sequence
@@ -11,6 +14,7 @@ from datetime import timedelta
 from typing import Final, assert_never
 
 from edge.http.wire_json import data_frame
+from edge.openai.bodies import token_logprobs
 from edge.openai.errors import KINDS
 from edge.openai.response_bodies import (
     call_item,
@@ -25,7 +29,7 @@ from edge.protocol.answer_blocks import Blocks, CallBlock, TextBlock
 from edge.protocol.tool_calls import Arguments, CallBegun, CallEnded, Piece, Text, ToolCallReader
 from edge.upstream.answers import check_success
 from edge.upstream.errors import Reason, UpstreamError
-from edge.upstream.events import Accepted, Completed, OutputText
+from edge.upstream.events import Accepted, Completed, OutputText, TokenLogprob
 from edge.upstream.port import Choice
 
 _UNKNOWN: Final[dict[str, object]] = {"usage": None, "output": []}
@@ -41,6 +45,8 @@ class ResponseStream:
         self._reader = reader
         self._accepted: Accepted | None = None
         self._blocks = Blocks()
+        self._logprobs: list[TokenLogprob] = []
+        self._untold = 0
         self._opened = False
         self._in_message = False
         self._number = -1
@@ -49,7 +55,8 @@ class ResponseStream:
     def render(self, event: Choice) -> bytes:
         """Return the events of an event. Raises UpstreamError for one that did not succeed."""
         match event.event:
-            case OutputText(text=text):
+            case OutputText(text=text, logprobs=logprobs):
+                self._logprobs += logprobs
                 if self._reader is not None:
                     return self._said(self._reader.take(text))
                 return self._said((Text(text),)) if text else b""
@@ -103,7 +110,9 @@ class ResponseStream:
                         self._in_message = True
                         frames += self._item_event("added", message_item(self._identity, self._at, None))
                         frames += self._part_event("content_part.added", part=text_part(""))
-                    frames += self._part_event("output_text.delta", delta=text, logprobs=[])
+                    logprobs = token_logprobs(self._logprobs[self._untold :])
+                    self._untold = len(self._logprobs)
+                    frames += self._part_event("output_text.delta", delta=text, logprobs=logprobs)
                 case CallBegun():
                     frames += self._item_event("added", call_item(self._identity, self._call, "in_progress"))
                 case Arguments(_, text):
@@ -129,10 +138,11 @@ class ResponseStream:
         self._in_message = False
         block = self._blocks.all[-1]
         assert isinstance(block, TextBlock), "a message is begun"
-        item = message_item(self._identity, self._at, block.text, is_cut=cut)
+        item = message_item(self._identity, self._at, block.text, self._logprobs, is_cut=cut)
+        logprobs = token_logprobs(self._logprobs)
         return (
-            self._part_event("output_text.done", text=block.text, logprobs=[])
-            + self._part_event("content_part.done", part=text_part(block.text))
+            self._part_event("output_text.done", text=block.text, logprobs=logprobs)
+            + self._part_event("content_part.done", part=text_part(block.text, self._logprobs))
             + self._item_event("done", item)
         )
 
@@ -145,7 +155,7 @@ class ResponseStream:
         cut = is_cut(end, self._reader)
         frames = self._message_done(cut=cut) if self._in_message else b""
         kind = "response.incomplete" if cut else "response.completed"
-        members = end_members(self._identity, self._blocks, end, is_cut=cut)
+        members = end_members(self._identity, self._blocks, self._logprobs, end, is_cut=cut)
         return frames + self._event(kind, response=self._object(members))
 
     @property

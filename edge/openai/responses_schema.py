@@ -3,8 +3,9 @@
 Choices: nothing is stored, so `store: true`, `previous_response_id`, `conversation` and `background`
 are refused by name; `instructions` is the system's turn before the input; input items other than
 messages of text, function calls, their outputs and references to such are refused; `truncation: auto`
-is taken and does nothing, as we never cut an input. Tools do not go with a `text.format`, which would
-forbid the model to call. Calls belong to the assistant's message right before them.
+is taken and does nothing, as we never cut an input. Tools go neither with a `text.format`, which
+would forbid the model to call, nor with log probabilities. Calls belong to the assistant's message
+right before them.
 """
 
 from collections.abc import Mapping
@@ -28,9 +29,12 @@ HARMLESS: Final[dict[str, tuple[object, ...]]] = {
     "background": (False,),
     "prompt": (),
     "modalities": ([], ["text"]),
-    "top_logprobs": (0,),
 }
+LOGPROBS: Final = "message.output_text.logprobs"
+"""The one item of `include` that has an effect."""
+
 NAMES: Final = {
+    "logprobs": "top_logprobs",
     "json_schema": "text.format",
     "max_tokens": "max_output_tokens",
     "prompt": "input",
@@ -99,6 +103,12 @@ class ResponseBody(Strict):
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
     stream: bool | None = None
     text: TextOptions | None = None
+    include: list[str] | None = None
+    """Items other than `LOGPROBS` have no effect."""
+
+    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    """Above 0 it asks for log probabilities by itself."""
+
     metadata: dict[str, JsonValue] | None = None
     """Repeated in the answer."""
 
@@ -135,6 +145,11 @@ class ResponseBody(Strict):
         """How the output is to be formed."""
         return self.text.format if self.text is not None else None
 
+    @property
+    def logprobs(self) -> int | None:
+        """How many alternatives a token; None for no log probabilities at all."""
+        return self.top_logprobs or (0 if LOGPROBS in (self.include or ()) else None)
+
 
 def read_response(body: object) -> ResponseBody:
     """Return the body, checked. Raises RequestRefused."""
@@ -144,6 +159,10 @@ def read_response(body: object) -> ResponseBody:
     if given.tool_use is not None and given.format is not None and given.format.type != "text":
         text = "'text.format' cannot be combined with tools."
         raise RequestRefused(text, "text.format", "unsupported_parameter")
+    if given.tool_use is not None and given.logprobs is not None:
+        name = "top_logprobs" if given.top_logprobs else "include"
+        text = "Log probabilities cannot be combined with tools."
+        raise RequestRefused(text, name, "unsupported_parameter")
     return given
 
 
@@ -201,5 +220,6 @@ def response_generation(
             seed=None if given.seed == -1 else given.seed,
         ),
         stopping=Stopping(max_tokens=response_limit(given, default_tokens)),
+        top_logprobs=given.logprobs,
         json_schema=given.format.constraint("text.format") if given.format is not None else None,
     )

@@ -79,8 +79,11 @@ class Problem:
                 raise ValueError(f"{name!r} cannot be an extra member of a problem")
 
 
-def encode(problem: Problem) -> bytes:
-    """Return `problem` as a JSON object in pure ASCII; all else is escaped. Never raises."""
+def encode(problem: Problem, /, **further: object) -> bytes:
+    """Return `problem` as a JSON object in pure ASCII; all else is escaped.
+
+    `further` members are JSON values for readers of another API, in text without lone surrogates.
+    """
     members: dict[str, object] = {
         "title": _cut(problem.title, MAX_LABEL_BYTES),
         "detail": _cut(problem.detail, MAX_DETAIL_BYTES),
@@ -101,7 +104,7 @@ def encode(problem: Problem) -> bytes:
         ]
     for name, value in problem.extras:
         members[name] = _cut(value, MAX_LABEL_BYTES) if isinstance(value, str) else value
-    return json.dumps(members, separators=(",", ":")).encode("ascii")
+    return json.dumps(members | further, separators=(",", ":")).encode("ascii")
 
 
 def _cut(text: str, limit_bytes: int) -> str:

@@ -38,13 +38,13 @@ def upstream_problem(error: UpstreamError) -> Problem:
     return Problem(outcome.title, outcome.http_status, error.message, extras=extras)
 
 
-def upstream_response(error: UpstreamError) -> Response:
-    """Return the whole answer to an upstream error."""
+def upstream_response(error: UpstreamError, /, **further: object) -> Response:
+    """Return the whole answer to an upstream error, with `further` members for other readers."""
     problem = upstream_problem(error)
     headers = retry_headers(
         retryable=error.outcome.retryable, status=problem.status, retry_after=error.retry_after
     )
-    return problem_response(problem, headers)
+    return problem_response(problem, headers, **further)
 
 
 def _field(violation: Violation, reason: Reason) -> InvalidField:

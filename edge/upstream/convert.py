@@ -208,9 +208,12 @@ def generation_to_proto(generation: records.Generation) -> prediction_pb2.Genera
 
 
 def predict_to_proto(
-    new: records.NewPrediction, request_id: str, owner: str = ""
+    new: records.NewPrediction, request_id: str, owner: str = "", *, accepted_only: bool = False
 ) -> prediction_service_pb2.PredictRequest:
-    """Return the request that creates `new` for `owner`, attached, and streams it."""
+    """Return the request that creates `new` for `owner`, attached, and streams it.
+
+    With `accepted_only` its events are read by other means.
+    """
     return prediction_service_pb2.PredictRequest(
         model=new.model,
         generation=generation_to_proto(new.generation),
@@ -218,6 +221,7 @@ def predict_to_proto(
         cancel_after=None if new.cancel_after is None else duration(new.cancel_after),
         labels=dict(new.labels),
         owner=owner,
+        accepted_only=accepted_only,
     )
 
 

@@ -19,6 +19,7 @@ from edge.upstream import convert
 from edge.upstream.calls import guarded
 from edge.upstream.errors import UpstreamError
 from edge.upstream.events import OutputText, PredictionEvent
+from protos.metadata import LINK
 from protos.tailrace.v1 import edge_service_pb2, edge_service_pb2_grpc
 
 MAX_WAITING_EVENTS: Final = 1024
@@ -126,7 +127,8 @@ class Link:
         served = False
         try:
             await guarded(call.write(self._orders))  # the call's headers travel with its first message
-            await guarded(call.initial_metadata())
+            if all(key != LINK for key, _ in await guarded(call.initial_metadata()) or ()):
+                return False  # this service has no link
             self.up.set()
             async with anyio.create_task_group() as group:
                 group.start_soon(self._write, call, group.cancel_scope)

@@ -47,18 +47,29 @@ class LinkedEventStream:
 
     async def receive(self) -> tuple[PredictionEvent, ...]:
         """Return all events that are ready; see `EventStream`."""
-        followed = self._followed
-        if followed is not None:
-            if followed.events:
-                await anyio.lowlevel.checkpoint()
-            while not followed.events and not followed.is_lost:
-                await followed.news.wait()
-            if events := followed.take():
-                self._after = events[-1].sequence
-                if isinstance(events[-1], Completed):
-                    self._link.forget(followed)
-                return events
-            self._followed = None
+        if events := await self.receive_from_link():
+            return events
         if self._own is None:
             self._own = self._own_call(self._after)
         return await self._own.receive()
+
+    async def receive_from_link(self) -> tuple[PredictionEvent, ...]:
+        """Return all events that are ready, none once they come by a call of its own.
+
+        Cancelling it neither loses anything nor ends a call.
+        """
+        followed = self._followed
+        if followed is None:
+            return ()
+        if followed.events:
+            await anyio.lowlevel.checkpoint()
+        while not followed.events and not followed.is_lost:
+            await followed.news.wait()
+        events = followed.take()
+        if not events:
+            self._followed = None
+            return ()
+        self._after = events[-1].sequence
+        if isinstance(events[-1], Completed):
+            self._link.forget(followed)
+        return events

@@ -145,7 +145,7 @@ class UpstreamWebhooks(Protocol):
     """What callers and operators need of webhooks."""
 
     async def secret(self, *, caller: Caller) -> str:
-        """Return the current signing secret, `whsec_…`."""
+        """Return the secret that signs the calls of what `caller` creates, `whsec_…`."""
         ...
 
     async def deliveries(self, prediction_id: str, *, caller: Caller) -> tuple[WebhookDelivery, ...]:

@@ -73,8 +73,8 @@ class RpcPredictions:
     def predict(
         self, news: Sequence[NewPrediction], *, caller: Caller
     ) -> AbstractAsyncContextManager[ChoiceStream]:
-        """Create attached predictions and stream them."""
-        return predict_attached(self._stub, news, self._policy, caller)
+        """Create attached predictions and stream them, over the link if there is one."""
+        return predict_attached(self._stub, news, self._policy, caller, self._link)
 
     async def get(
         self,

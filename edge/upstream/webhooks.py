@@ -22,8 +22,8 @@ class RpcWebhooks:
         self._policy = policy
 
     async def secret(self, *, caller: Caller) -> str:
-        """Return the current secret."""
-        request = prediction_service_pb2.GetWebhookSecretRequest(owner=caller.acts_for)
+        """Return the secret that signs the calls of what this caller creates."""
+        request = prediction_service_pb2.GetWebhookSecretRequest(owner=caller.owner)
         answer = await call(self._stub.GetWebhookSecret, request, self._policy, caller=caller)
         return str(answer.key)
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 MAX_CONTEXT_BYTES = 64 * 1024
+_OWNER_KEY = b"tailrace webhook key of owner\n"
 SECRET_PREFIX = "whsec_"
 MIN_SECRET_BYTES = 24
 MAX_SECRET_BYTES = 64
@@ -57,6 +58,17 @@ def delivery_id(prediction_id: str, event: WebhookEvent, sequence: int) -> str:
 def signature_header(secrets: Sequence[bytes], message_id: str, timestamp_s: int, body: bytes) -> str:
     """Return `webhook-signature`: one `v1` item a secret, so that either side can change secrets first."""
     return " ".join(sign(secret, message_id, timestamp_s, body) for secret in secrets)
+
+
+def owner_secrets(secrets: Sequence[bytes], owner: str) -> tuple[bytes, ...]:
+    """Return what the calls of an owner's predictions are signed with: keys of its own, made from `secrets`.
+
+    Who may ask for one owner's key can imitate no other owner's calls. Nobody's are signed with
+    `secrets` themselves.
+    """
+    if not owner:
+        return tuple(secrets)
+    return tuple(hmac.digest(secret, _OWNER_KEY + owner.encode(), hashlib.sha256) for secret in secrets)
 
 
 def sign(secret: bytes, message_id: str, timestamp_s: int, body: bytes) -> str:

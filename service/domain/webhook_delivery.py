@@ -49,6 +49,8 @@ class Delivery:
     """0 if the last attempt had no answer, or there was none."""
     last_error: str = ""
     attempted_at: datetime | None = None
+    owner: str = ""
+    """Whose prediction it tells of: what it is signed with is the owner's."""
 
     @property
     def settled(self) -> bool:

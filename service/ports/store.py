@@ -131,8 +131,7 @@ class WebhookOutbox(Protocol):
     14. `update` replaces a delivery's state, and removes its body if it is settled then; an unknown
         one is ignored.
     15. `deliveries` returns those of one prediction, and `given_up` those without success, newest
-        first, at most `limit`. With `owner` it is those of the owner's predictions alone, while their
-        records are there.
+        first, at most `limit`; with `owner` the owner's alone.
     16. `expire` removes settled deliveries created before `records_before`. An unsettled one stays,
         with its body, whatever becomes of its prediction.
     """

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import anyio
 import grpc
 
+from protos.metadata import LINK
 from protos.tailrace.v1 import edge_service_pb2 as epb
 from protos.tailrace.v1.edge_service_pb2_grpc import EdgeServiceServicer
 from service.ports.clock import Clock
@@ -51,7 +52,7 @@ class EdgeServicer(EdgeServiceServicer):
         """Stream what is followed. The edge's going cancels no prediction."""
         board = Board(self._predictions)
         with self._calls.enter(lasting=True) as call:
-            await context.send_initial_metadata(())
+            await context.send_initial_metadata(((LINK, "1"),))
             try:
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(_read, context, board, tasks.cancel_scope)

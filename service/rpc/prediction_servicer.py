@@ -60,7 +60,7 @@ class PredictionServicer(PredictionServiceServicer):
         """Create and stream. The caller's going cancels the prediction."""
         created = await self._predictions.create(new_prediction(request, attached=True))
         place = LogPlace(created.prediction.id, 0, request.owner, attach=True)
-        await self._stream(place, context)
+        await self._stream(place, context, accepted_only=request.accepted_only)
 
     async def CreatePrediction(
         self, request: spb.CreatePredictionRequest, context: grpc.aio.ServicerContext
@@ -125,9 +125,8 @@ class PredictionServicer(PredictionServiceServicer):
     async def GetWebhookSecret(
         self, request: spb.GetWebhookSecretRequest, context: grpc.aio.ServicerContext
     ) -> spb.GetWebhookSecretResponse:
-        """Return what receivers verify with, all owners' alike. The caller's going changes nothing."""
-        owner_from(request)
-        return spb.GetWebhookSecretResponse(key=self._webhooks.key)
+        """Return what an owner's receivers verify with. The caller's going changes nothing."""
+        return spb.GetWebhookSecretResponse(key=self._webhooks.key_of(owner_from(request)))
 
     async def StreamPrediction(  # type: ignore[override]  # as above
         self, request: spb.StreamPredictionRequest, context: grpc.aio.ServicerContext
@@ -139,8 +138,10 @@ class PredictionServicer(PredictionServiceServicer):
         place = LogPlace(prediction_id, request.after_sequence, owner_from(request), attach=request.attach)
         await self._stream(place, context)
 
-    async def _stream(self, place: LogPlace, context: grpc.aio.ServicerContext) -> None:
-        """Write a log to its end; whatever ends this earlier closes the cursor."""
+    async def _stream(
+        self, place: LogPlace, context: grpc.aio.ServicerContext, *, accepted_only: bool = False
+    ) -> None:
+        """Write a log to its end, or its first entry alone; whatever ends this earlier closes the cursor."""
         opened = self._predictions.open_log(place.id, place.after, attach=place.attach, owner=place.owner)
         with self._calls.enter() as call:
             async with opened as cursor:
@@ -149,10 +150,12 @@ class PredictionServicer(PredictionServiceServicer):
                     await context.send_initial_metadata(())
                 try:
                     while entries := await cursor.next():
-                        for event in events_from(place.id, entries):
+                        for event in events_from(place.id, entries[:1] if accepted_only else entries):
                             call.write_began = self._monotonic()
                             await context.write(event)
                             call.write_began = math.inf
+                        if accepted_only:
+                            await cursor.skip_to_end()
                 finally:
                     cursor.returning = call.ended_by_us
 

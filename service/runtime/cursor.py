@@ -68,6 +68,12 @@ class LogCursor:
             self._ended = True
         return entries
 
+    async def skip_to_end(self) -> None:
+        """Wait until nothing more comes, and move the place there. Entries in between wake nobody."""
+        if self._live is not None:
+            await self._live.done.wait()
+        self._ended = True
+
     async def _next_live(self, live: LivePrediction) -> tuple[Entry, ...]:
         while len(live.entries) <= self._after:
             if live.done.is_set():

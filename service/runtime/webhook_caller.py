@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import anyio
 import structlog
 
-from service.domain.webhook import signature_header
+from service.domain.webhook import owner_secrets, signature_header
 from service.domain.webhook_delivery import Answer
 from service.domain.webhook_target import host_of
 from service.ports.clock import Clock
@@ -31,6 +31,7 @@ class Call:
     id: str
     """The `webhook-id`."""
     prediction_id: str
+    owner: str
     url: str
     body: Callable[[], bytes]
     """Asked when the call's turn has come, so that it tells the latest state."""
@@ -89,7 +90,9 @@ class WebhookCaller:
                 "user-agent": USER_AGENT,
                 "webhook-id": call.id,
                 "webhook-timestamp": str(timestamp_s),
-                "webhook-signature": signature_header(self._secrets, call.id, timestamp_s, body),
+                "webhook-signature": signature_header(
+                    owner_secrets(self._secrets, call.owner), call.id, timestamp_s, body
+                ),
             }
             began = self._clock.monotonic()
             answer = await self._transport.post(call.url, headers, body)

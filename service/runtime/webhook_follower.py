@@ -80,9 +80,11 @@ class WebhookFollower:
         else:
             sequence, body = live.record.last_sequence, self._body_now
         now = self._clock.now()
-        call = Call(delivery_id(live.id, event, sequence), live.id, self._webhook.url, body)
+        call = Call(
+            delivery_id(live.id, event, sequence), live.id, live.record.owner, self._webhook.url, body
+        )
         answer = await self._caller.call(call)
-        made = Delivery(call.id, live.id, event, call.url, created_at=now, next_at=now)
+        made = Delivery(call.id, live.id, event, call.url, created_at=now, next_at=now, owner=call.owner)
         tried = after_attempt(made, answer, self._clock.now(), 0)
         # Told once, whether it arrives or not.
         self.results.append(replace(tried, next_at=None, given_up=not tried.delivered))

@@ -22,7 +22,7 @@ from anyio.abc import TaskGroup, TaskStatus
 from service.domain.errors import StoreUnavailable
 from service.domain.events import Entry
 from service.domain.lifecycle import Prediction
-from service.domain.webhook import WebhookEvent, delivery_id, secret_key
+from service.domain.webhook import WebhookEvent, delivery_id, owner_secrets, secret_key
 from service.domain.webhook_backlog import Backlog
 from service.domain.webhook_delivery import Delivery, Outgoing, after_attempt
 from service.domain.webhook_target import host_of
@@ -86,10 +86,9 @@ class Webhooks:
         self._news = anyio.Event()
         self._idle = anyio.Event()
 
-    @property
-    def key(self) -> str:
-        """The current secret, as receivers are told it."""
-        return secret_key(self._settings.secrets[0])
+    def key_of(self, owner: str) -> str:
+        """Return the secret that signs an owner's calls now, as receivers are told it; "" for nobody's."""
+        return secret_key(owner_secrets(self._settings.secrets, owner)[0])
 
     # -- what the log writer calls --------------------------------------------------------------
 
@@ -106,6 +105,7 @@ class Webhooks:
             url=webhook.url,
             created_at=now,
             next_at=now,
+            owner=record.owner,
         )
         return Outgoing(delivery, self._body.render(record, entries))
 
@@ -192,7 +192,7 @@ class Webhooks:
         if body is None:  # settled already: the list it came from was older
             after = replace(delivery, next_at=None, delivered=True)
         else:
-            call = Call(delivery.id, delivery.prediction_id, delivery.url, lambda: body)
+            call = Call(delivery.id, delivery.prediction_id, delivery.owner, delivery.url, lambda: body)
             answer = await self._caller.call(call)
             after = after_attempt(delivery, answer, self._clock.now(), self._jitter())
             await self._persist(lambda: self._outbox.update(after))

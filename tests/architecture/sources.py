@@ -17,3 +17,9 @@ def python_files(*folders: str) -> list[Path]:
 def name(path: Path) -> str:
     """Return the path as it is written in docs and test ids."""
     return path.relative_to(ROOT).as_posix()
+
+
+def typescript_files(folder: str) -> list[Path]:
+    """Return the TypeScript below `folder`."""
+    found = sorted((ROOT / folder).rglob("*.ts"))
+    return [path for path in found if not {"node_modules", "dist"} & {*path.parts}]

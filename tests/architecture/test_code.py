@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.architecture.sources import name, python_files
+from tests.architecture.sources import name, python_files, typescript_files
 
 MODULE_LINES = 400
 TEST_LINES = 600
@@ -30,11 +30,17 @@ def called_name(call: ast.Call) -> str:
     return ""
 
 
-@pytest.mark.parametrize("path", python_files(), ids=name)
+@pytest.mark.parametrize("path", [*python_files(), *typescript_files("clients")], ids=name)
 def test_files_stay_readable_in_one_go(path: Path) -> None:
     lines = len(path.read_text().splitlines())
-    limit = TEST_LINES if name(path).startswith("tests/") else MODULE_LINES
+    is_test = name(path).startswith("tests/") or path.name.endswith(".test.ts")
+    limit = TEST_LINES if is_test else MODULE_LINES
     assert lines <= limit, f"{lines} lines: which noun has it swallowed?"
+
+
+@pytest.mark.parametrize("path", typescript_files("clients/typescript/src"), ids=name)
+def test_each_typescript_module_says_what_it_owns(path: Path) -> None:
+    assert path.read_text().startswith("// ")
 
 
 @pytest.mark.parametrize("path", PRODUCT, ids=name)
@@ -81,3 +87,29 @@ def test_the_check_for_yields_sees_one() -> None:
 def test_no_cleanup_in_a_finalizer(path: Path) -> None:
     names = {n.name for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.FunctionDef)}
     assert "__del__" not in names
+
+
+def late_askers(tree: ast.AST) -> Iterator[int]:
+    """Yield the lines of async tests and helpers that could ask for a fixture while they run.
+
+    An async fixture that nothing has set up yet cannot be set up then: such a test passes or fails by
+    the order of all tests. A fixture that is no coroutine may ask.
+    """
+    for function in ast.walk(tree):
+        if not isinstance(function, ast.AsyncFunctionDef):
+            continue
+        if any("fixture" in ast.unparse(decorator) for decorator in function.decorator_list):
+            continue
+        for argument in (*function.args.args, *function.args.kwonlyargs):
+            if argument.annotation is not None and "FixtureRequest" in ast.unparse(argument.annotation):
+                yield function.lineno
+
+
+@pytest.mark.parametrize("path", python_files("tests"), ids=name)
+def test_no_running_test_asks_for_a_fixture(path: Path) -> None:
+    assert list(late_askers(ast.parse(path.read_text()))) == []
+
+
+def test_the_check_for_late_askers_sees_one() -> None:
+    source = "async def test_x(request: pytest.FixtureRequest) -> None:\n    request.getfixturevalue('a')\n"
+    assert list(late_askers(ast.parse(source))) == [1]

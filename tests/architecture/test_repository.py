@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -15,12 +16,14 @@ from tests.architecture.sources import ROOT, name
 
 MAKEFILE = (ROOT / "Makefile").read_text()
 PAGES = sorted(
-    [
+    page
+    for page in [
         *ROOT.glob("*.md"),
         *(ROOT / "docs").rglob("*.md"),
         *(ROOT / "deploy").rglob("*.md"),
         *(ROOT / "clients").rglob("README.md"),
     ]
+    if "node_modules" not in page.parts
 )
 TOP = "|".join(("service", "edge", "protos", "clients", "tests", "docs", "deploy", "benchmarks", r"\.ci"))
 PATH = re.compile(rf"`((?:{TOP})/[A-Za-z0-9_./-]*)`")
@@ -73,7 +76,10 @@ LOCKS = (
     "requirements.lock",
     "requirements-exllamav2.lock",
     "requirements-exllamav2-nodeps.lock",
+    "benchmarks/load_test/requirements.lock",
     "tests/conformance/callers/requirements.lock",
+    "tests/conformance/llm/python/requirements.lock",
+    "tests/conformance/llm/python/old-anthropic.lock",
 )
 
 
@@ -84,6 +90,16 @@ def test_the_locks_name_no_host(lock: str, what: str, matches: Callable[[str], b
     assert [line for line in lines if matches(line)] == [], what
 
 
+NPM_LOCKS = sorted(p for p in ROOT.rglob("package-lock.json") if not {"node_modules", ".venv"} & {*p.parts})
+
+
+@pytest.mark.parametrize("lock", NPM_LOCKS, ids=name)
+def test_the_npm_locks_name_no_registry(lock: Path) -> None:
+    packages = json.loads(lock.read_text())["packages"]
+    assert {found for found, package in packages.items() if "resolved" in package} == set()
+    assert (lock.parent / ".npmrc").read_text().startswith("omit-lockfile-registry-resolved=true")
+
+
 def test_the_lock_has_every_direct_dependency() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = [
@@ -91,7 +107,7 @@ def test_the_lock_has_every_direct_dependency() -> None:
         *(d for group in project["optional-dependencies"].values() for d in group),
     ]
     names = {re.split(r"[<>=\[~! ]", d, maxsplit=1)[0].lower() for d in wanted}
-    text = "".join((ROOT / lock).read_text() for lock in LOCKS)
+    text = "".join((ROOT / lock).read_text() for lock in LOCKS if lock.startswith("requirements"))
     locked = set(re.findall(r"^([a-z0-9._-]+)==", text, re.MULTILINE))
     # torch is another build on every kind of machine; the Makefile names its version.
     assert names - locked == {"torch"}, "run `make lock`"

@@ -117,7 +117,8 @@ async def newest(pair: Pair) -> pb.Prediction:
 @pytest.mark.parametrize("dialect", STOPPABLE, ids=name_of)
 async def test_b115_stop_lists_of_every_length(pair: Pair, dialect: Dialect) -> None:
     prompt, text = numbered(3)
-    for count in (0, 4, 16):
+    assert dialect.whole(await whole(pair, dialect, prompt, until=None)) == text
+    for count in (0, 4, 5, 16):
         body = await whole(pair, dialect, prompt, **stops(dialect, *(f"never{n}" for n in range(count))))
         assert dialect.whole(body) == text
     for bad in ([f"x{n}" for n in range(17)], [f"x{n}" for n in range(1000)], [""]):
@@ -207,23 +208,40 @@ async def test_anthropic_refusals_name_their_field(pair: Pair, fields: dict[str,
     assert body["request_id"] == answer.headers["request-id"] == answer.headers["x-request-id"]
 
 
-async def test_b120_several_choices(pair: Pair) -> None:
+@pytest.mark.parametrize("dialect", [CHAT, COMPLETIONS], ids=name_of)
+async def test_b120_several_choices(pair: Pair, dialect: Dialect) -> None:
     prompt, text = numbered(3)
-    body = await whole(pair, CHAT, prompt, n=2, temperature=0)
-    assert [c["message"]["content"] for c in body["choices"]] == [text, text]
-    one = await whole(pair, CHAT, prompt, temperature=0)
+    body = await whole(pair, dialect, prompt, n=2, temperature=0)
+    assert [dialect.whole({"choices": [choice]}) for choice in body["choices"]] == [text, text]
+    assert [choice["index"] for choice in body["choices"]] == [0, 1]
+    one = await whole(pair, dialect, prompt, temperature=0)
     assert body["usage"]["prompt_tokens"] == one["usage"]["prompt_tokens"]
     assert body["usage"]["completion_tokens"] == 2 * one["usage"]["completion_tokens"]
-    reading = await stream(pair, CHAT, prompt, n=3)
+    reading = await stream(pair, dialect, prompt, n=3)
     chunks = [chunk["choices"][0] for chunk in said(reading)]
-    assert [c["index"] for c in chunks[:3]] == [0, 1, 2] and all("role" in c["delta"] for c in chunks[:3])
-    assert not any("role" in c["delta"] for c in chunks[3:])
+    if dialect is CHAT:
+        assert [c["index"] for c in chunks[:3]] == [0, 1, 2] and all("role" in c["delta"] for c in chunks[:3])
+        assert not any("role" in c["delta"] for c in chunks[3:])
     assert sorted(c["index"] for c in chunks if c["finish_reason"]) == [0, 1, 2]
-    answer = await ask(pair, COMPLETIONS, prompt, n=2, best_of=1)
-    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "best_of")
+    pieces = [c["delta"].get("content", "") if dialect is CHAT else c["text"] for c in chunks]
+    for index in range(3):
+        own = [piece for piece, c in zip(pieces, chunks, strict=True) if c["index"] == index]
+        assert "".join(own) == text
     # One prediction a choice, all of them in the list.
     page = await pair.stubs.predictions.ListPredictions(rpc.ListPredictionsRequest(page_size=3))
-    assert {dict(p.labels)["api"] for p in page.predictions} == {"openai.chat"}
+    assert {dict(p.labels)["api"] for p in page.predictions} == {f"openai.{dialect.name}"}
+
+
+@pytest.mark.parametrize("dialect", [CHAT, COMPLETIONS], ids=name_of)
+async def test_b120_numbers_of_choices_that_are_none(pair: Pair, dialect: Dialect) -> None:
+    prompt, _ = numbered(3)
+    for bad in (0, -1, 1000, 1.5, "2"):
+        for streamed in (False, True):
+            answer = await ask(pair, dialect, prompt, n=bad, stream=streamed)
+            assert (answer.status_code, answer.json()["error"]["param"]) == (400, "n")
+    if dialect is COMPLETIONS:
+        answer = await ask(pair, dialect, prompt, n=2, best_of=1)
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "best_of")
 
 
 async def test_b122_b123_token_limits(pair: Pair) -> None:
@@ -241,6 +259,7 @@ async def test_b122_b123_token_limits(pair: Pair) -> None:
 
 
 async def test_b130_too_long_a_prompt_is_refused_before_anything_is_stored(pair: Pair) -> None:
+    await whole(pair, CHAT, numbered(1)[0])
     before = (await newest(pair)).id
     for dialect in WITH_WHOLE:
         answer = await ask(pair, dialect, "x" * 250_000)
@@ -426,6 +445,19 @@ async def test_b107_tokens_of_half_a_character(pair: Pair) -> None:
     assert streamed == content
     assert bytes(byte for entry in content for byte in entry["bytes"]).decode() == "a🙂b"
     assert all(entry["token"].isprintable() and len(entry["top_logprobs"]) == 2 for entry in content)
+
+
+async def test_b107_tokens_of_half_a_character_in_completions(pair: Pair) -> None:
+    prompt = script(pieces=["a"], hex=["f09f", "9982", "62"])
+    body = await whole(pair, COMPLETIONS, prompt, logprobs=2)
+    logprobs = body["choices"][0]["logprobs"]
+    assert logprobs["tokens"] == ["a", r"bytes:\xf0\x9f", r"bytes:\x99\x82", "b"]
+    assert logprobs["text_offset"] == [0, 1, 1, 2]
+    assert all(len(top) == 2 for top in logprobs["top_logprobs"])
+    reading = await stream(pair, COMPLETIONS, prompt, logprobs=2)
+    streamed = [chunk["choices"][0]["logprobs"] for chunk in said(reading) if chunk["choices"][0]["logprobs"]]
+    for name, entries in logprobs.items():
+        assert [entry for part in streamed for entry in part[name]] == entries
 
 
 async def test_token_prompts_and_echo(pair: Pair) -> None:

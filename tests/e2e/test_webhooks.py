@@ -15,12 +15,14 @@ import pytest
 import standardwebhooks
 from replicate.webhook import InvalidSignatureError, Webhooks, WebhookSigningSecret
 
+from edge.auth.grants import Scope
 from protos.tailrace.v1.prediction_service_pb2 import ListWebhookDeliveriesRequest
 from service.domain.webhook import secret_key
 from tests.support.hostile_urls import HOSTILE_URLS
 from tests.support.pair import LOOPBACK_WEBHOOKS as LOOPBACK
 from tests.support.pair import MODEL, Pair, numbered, running_pair, script
 from tests.support.processes import ROOT, Service
+from tests.support.tokens import TokenFile, bearer
 from tests.support.webhook_receiver import Received, receiving, status
 
 pytestmark = pytest.mark.anyio
@@ -306,6 +308,30 @@ async def test_a_rotation_signs_with_both_secrets(tmp_path: Path) -> None:
         (call,) = await receiver.until(1)
     for secret in (old, new):
         verify(call, secret)
+
+
+async def test_each_owners_calls_are_signed_with_a_secret_of_its_own(tmp_path: Path) -> None:
+    tokens = TokenFile(tmp_path)
+    callers = {name: bearer(tokens.make(name)) for name in ("ann", "bob")}
+    callers["root"] = bearer(tokens.make("root", Scope.ADMIN))
+    secrets_, calls = {}, {}
+    settings = {"tokens_file": str(tokens.path), "hold_after_done": "100ms"}
+    async with running_pair(tmp_path, LOOPBACK, edge=settings) as pair:
+        for name, headers in callers.items():
+            answer = await pair.http.get(f"{pair.edge.url}/v1/webhooks/default/secret", headers=headers)
+            secrets_[name] = answer.json()["key"]
+            async with receiving() as receiver:
+                body = {"version": MODEL, "input": {"prompt": script(pieces=["a"])}, "webhook": receiver.url}
+                made = await pair.http.post(f"{pair.edge.url}/v1/predictions", json=body, headers=headers)
+                assert made.status_code == 201
+                calls[name] = (await receiver.until_event("completed"))[:]
+    assert len(set(secrets_.values())) == 3
+    for name, received in calls.items():
+        for call in received:
+            verify(call, secrets_[name])
+            for other in secrets_.keys() - {name}:
+                with pytest.raises(InvalidSignatureError):
+                    verify(call, secrets_[other])
 
 
 async def test_a_secret_that_others_can_read_stops_the_start(tmp_path: Path) -> None:

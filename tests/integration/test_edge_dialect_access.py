@@ -73,6 +73,15 @@ def check_anthropic(answer: httpx.Response, status: int, kind: str) -> None:
     assert (body["type"], body["error"]["type"]) == ("error", kind)
 
 
+def check_both(answer: httpx.Response, status: int, title: str, kind: str, code: str) -> None:
+    """Check the body of the shared paths: Replicate's members and OpenAI's, and none of Anthropic's."""
+    check_openai(answer, status, kind, code)
+    body = answer.json()
+    assert (body["title"], body["status"]) == (title, status) and "type" not in body
+    assert body["detail"] == body["error"]["message"]
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
 async def test_every_route_wants_a_token_and_says_so_in_its_shape(tokens: TokenFile) -> None:
     tokens.make("ann")
     service = FakeService()
@@ -91,7 +100,8 @@ async def test_every_route_wants_a_token_and_says_so_in_its_shape(tokens: TokenF
                     await edge.client.get(path, headers={**given, **VERSION}), 401, "authentication_error"
                 )
                 plain = await edge.client.get(path, headers=given)
-                assert (plain.status_code, plain.json()["detail"]) == (401, DETAIL)
+                check_both(plain, 401, "Unauthenticated", "authentication_error", "invalid_api_key")
+                assert plain.json()["detail"] == plain.json()["error"]["message"] == DETAIL
         assert not service.calls
 
 
@@ -162,3 +172,47 @@ def test_shapes_change_no_demand() -> None:
     for method, path in [*OPENAI, *ANTHROPIC, *(("GET", path) for path in SHARED), ("GET", "/healthz")]:
         told, plain = demand_of_any(method, path), demand_of(method, path)
         assert (told.scope, told.rate) == (plain.scope, plain.rate)
+
+
+async def test_refusals_at_the_paths_of_models_are_read_by_all_clients(
+    tokens: TokenFile,
+) -> None:
+    token = tokens.make("ann")
+    creator = tokens.make("ann", Scope.CREATE)
+    spent = tokens.make("ann", limits=Limits(requests_per_minute=1))
+    service = FakeService()
+    async with edge_on(service, tokens) as edge:
+        for path in SHARED:
+            answer = await edge.client.get(path, headers=bearer(creator))
+            check_both(answer, 403, "Forbidden", "permission_error", "forbidden")
+            answer = await edge.client.delete(path, headers=bearer(token))
+            assert answer.status_code in (403, 405)
+        admin = bearer(tokens.make("root", Scope.ADMIN))
+        for path in SHARED:
+            answer = await edge.client.delete(path, headers=admin)
+            check_both(answer, 405, "Method not allowed", "invalid_request_error", "method_not_allowed")
+        answer = await edge.client.get("/v1/models/a/b/c", headers=bearer(token))
+        check_both(answer, 404, "Not found", "invalid_request_error", "not_found")
+        await edge.client.get("/v1/models", headers=bearer(spent))
+        answer = await edge.client.get("/v1/models", headers=bearer(spent))
+        check_both(answer, 429, "Too many requests", "rate_limit_error", "rate_limit_exceeded")
+        assert answer.json()["retry_after"] == int(answer.headers["retry-after"])
+
+
+async def test_what_the_service_refuses_of_models_is_read_by_all_clients(tokens: TokenFile) -> None:
+    token = bearer(tokens.make("ann"))
+    service = FakeService()
+    async with edge_on(service, tokens) as edge:
+        for path in ("/v1/models/nope", "/v1/models/acme/nope"):
+            error = (await edge.client.get(path, headers=token)).json()
+            assert (error["title"], error["status"]) == ("Model not found", 404)
+            assert (error["error"]["code"], error["error"]["param"]) == ("model_not_found", "model")
+            told = await edge.client.get(path, headers={**token, **VERSION})
+            check_anthropic(told, 404, "not_found_error")
+            told = await edge.client.get(f"/openai{path}", headers=token)
+            assert told.status_code == 404 and set(told.json()) == {"error"}
+        cursor = await edge.client.get("/v1/models?cursor=x", headers=token)
+        assert (cursor.status_code, cursor.json()["invalid_fields"][0]["field"]) == (422, "cursor")
+        assert cursor.json()["error"]["param"] == "cursor"
+        told = await edge.client.get("/v1/models?cursor=x", headers={**token, **VERSION})
+        check_anthropic(told, 422, "invalid_request_error")

@@ -127,7 +127,7 @@ async def play(steps: list[tuple[str, int]]) -> None:
             assert runtime.dispatcher.waiting == 0
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(STEPS)
 def test_any_interleaving_keeps_the_invariants(steps: list[tuple[str, int]]) -> None:
     anyio.run(play, steps)

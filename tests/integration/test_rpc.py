@@ -149,6 +149,23 @@ async def test_a_stream_resumes_after_any_sequence_and_opens_before_there_is_new
             assert await read_all(rpc.predictions.StreamPrediction(beyond)) == []
 
 
+async def test_a_caller_that_wants_the_acceptance_alone_holds_the_prediction():
+    with anyio.fail_after(10):
+        async with serving() as rpc:
+            request = predict_request()
+            request.accepted_only = True
+            call = rpc.predictions.Predict(request)
+            assert (await call.read()).accepted.prediction_id == "p0"
+            rpc.runtime.append("p0", started(), Output("a"))
+            rpc.runtime.end("p0", *SUCCEEDED)
+            assert await call.read() is grpc.aio.EOF and await call.code() is grpc.StatusCode.OK
+            held = rpc.predictions.Predict(request)
+            assert (await held.read()).accepted.prediction_id == "p1"
+            held.cancel()
+            await rpc.runtime.until_left()
+            assert rpc.runtime.left == ["p1"]
+
+
 async def test_pages_follow_on_and_one_of_large_requests_is_shorter_than_asked():
     with anyio.fail_after(30):
         async with serving(channel_options=[("grpc.max_receive_message_length", 8 * MIB)]) as rpc:
@@ -471,5 +488,6 @@ async def test_calls_are_listed_for_one_prediction_or_as_dead_letters():
 async def test_the_secret_is_told():
     with anyio.fail_after(10):
         async with serving() as rpc:
-            answer = await rpc.predictions.GetWebhookSecret(spb.GetWebhookSecretRequest())
-            assert answer.key == rpc.webhooks.key
+            for owner in ("", "ann"):
+                answer = await rpc.predictions.GetWebhookSecret(spb.GetWebhookSecretRequest(owner=owner))
+                assert answer.key == rpc.webhooks.key_of(owner)

@@ -6,6 +6,7 @@ with `append` and says with `refuse` which error the next call is to raise.
 
 from __future__ import annotations
 
+import base64
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -49,6 +50,11 @@ class FakeCursor:
         self._runtime = runtime
         self._id = prediction_id
         self._after = after
+
+    async def skip_to_end(self) -> None:
+        """See `LogCursor.skip_to_end`."""
+        while await self.next():
+            pass
 
     async def next(self) -> tuple[Entry, ...]:
         """Return what was logged since the last call."""
@@ -222,7 +228,9 @@ class FakePredictions:
 class FakeWebhooks:
     """Stands in for `service.runtime.webhooks.Webhooks`."""
 
-    key = "whsec_" + "a" * 32
+    def key_of(self, owner: str) -> str:
+        """Return a key that tells the owner apart."""
+        return "whsec_" + base64.b64encode(owner.encode().rjust(24, b"k")).decode()
 
     def __init__(self) -> None:
         self.made: list[Delivery] = []

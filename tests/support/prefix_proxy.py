@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 import anyio
-from anyio.abc import SocketAttribute, SocketStream
+from anyio.abc import ByteReceiveStream, SocketAttribute, SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 _HEAD_BYTES = 64 * 1024
@@ -23,11 +23,12 @@ async def prefix_proxy(prefix: str, port: int) -> AsyncIterator[str]:
     async def relay(client: SocketStream) -> None:
         async with client:
             with suppress(*_GONE):
-                head = await BufferedByteReceiveStream(client).receive_until(b"\r\n\r\n", _HEAD_BYTES)
+                request = BufferedByteReceiveStream(client)  # may hold the body's beginning, too
+                head = await request.receive_until(b"\r\n\r\n", _HEAD_BYTES)
                 async with await anyio.connect_tcp("127.0.0.1", port) as server:
                     await server.send(_rewritten(head, prefix))
                     async with anyio.create_task_group() as tasks:
-                        tasks.start_soon(_pipe, client, server, tasks.cancel_scope)
+                        tasks.start_soon(_pipe, request, server, tasks.cancel_scope)
                         await _pipe(server, client, tasks.cancel_scope)
 
     listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
@@ -48,7 +49,7 @@ def _rewritten(head: bytes, prefix: str) -> bytes:
     return b"\r\n".join([b" ".join([method, path or b"/", version]), *added, *kept, b"", b""])
 
 
-async def _pipe(source: SocketStream, sink: SocketStream, both: anyio.CancelScope) -> None:
+async def _pipe(source: ByteReceiveStream, sink: SocketStream, both: anyio.CancelScope) -> None:
     with suppress(*_GONE):
         while True:
             await sink.send(await source.receive())

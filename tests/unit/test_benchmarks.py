@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 
 from benchmarks import main
 from benchmarks.figures import Aim, Amount, Comparison, Findings, percentile, quotient
-from benchmarks.load_plan import LoadReport, StreamReport
+from benchmarks.load_plan import LoadFailed, LoadReport, StreamReport
+from benchmarks.load_test.report import Asked, check, findings_of
 from benchmarks.report import BEGIN, END, MarkersMissing, number, render, replace_figures, table
 
 VALUES = st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1)
@@ -132,3 +134,39 @@ def test_tokens_per_second_run_from_the_first_post_to_the_last_token() -> None:
     assert report.tokens_per_s == pytest.approx(10.0)
     assert report.first_token_s == pytest.approx([0.5, 1.0])
     assert (report.output_tokens, report.events) == (50, 7)
+
+
+ASKED = Asked(requests=2, concurrency=2, input_tokens=10, output_tokens=5)
+END_OF_RUN = {"type": "bench_complete", "status": "ok"}
+
+
+def ended(**fields: object) -> dict[str, object]:
+    return {"type": "request_end", "prompt_tokens": 10, "total_tokens": 5, "error": "", **fields}
+
+
+def test_a_load_tool_s_run_is_good_when_every_answer_was_whole() -> None:
+    events = [{"type": "request_start"}, ended(), ended(prompt_tokens=11), END_OF_RUN]
+    check(ASKED, events)
+    keys = ("tg_throughput", "tg_req_throughput", "pp_throughput", "e2e_ttft")
+    result = json.dumps({"benchmarks": [{key: {"mean": 1, "values": [1.0, 3.0]} for key in keys}]})
+    findings = findings_of(ASKED, "\n".join(map(json.dumps, events)), result)
+    assert findings.amounts[0].values == (2,) and findings.amounts[-1].values == (1.0, 3.0)
+
+
+@pytest.mark.parametrize(
+    ("events", "told"),
+    [
+        ([ended(error="HTTP 503: busy"), ended(), END_OF_RUN], "1 of 2 requests failed: HTTP 503"),
+        ([ended(), END_OF_RUN], "ended 1 requests, not 2"),
+        ([ended(), ended(prompt_tokens=0), END_OF_RUN], "1 of 2 streams were not whole"),
+        (
+            [ended(total_tokens=4), ended(), END_OF_RUN],
+            "1 of 2 streams were not whole, the first had 10 and 4",
+        ),
+        ([ended(), ended()], "did not come to its end"),
+        ([ended(), ended(), {**END_OF_RUN, "status": "error"}], "did not come to its end"),
+    ],
+)
+def test_a_load_tool_s_run_fails_by_any_request(events: list[dict[str, object]], told: str) -> None:
+    with pytest.raises(LoadFailed, match=told):
+        check(ASKED, events)

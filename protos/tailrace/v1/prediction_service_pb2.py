@@ -27,7 +27,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from protos.tailrace.v1 import prediction_pb2 as tailrace_dot_v1_dot_prediction__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$tailrace/v1/prediction_service.proto\x12\x0btailrace.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1ctailrace/v1/prediction.proto\"\xb6\x02\n\x0ePredictRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x32\n\ngeneration\x18\x02 \x01(\x0b\x32\x1e.tailrace.v1.GenerationRequest\x12\x12\n\nrequest_id\x18\x03 \x01(\t\x12/\n\x0c\x63\x61ncel_after\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x37\n\x06labels\x18\x05 \x03(\x0b\x32\'.tailrace.v1.PredictRequest.LabelsEntry\x12\r\n\x05owner\x18\x06 \x01(\t\x12%\n\x07webhook\x18\x07 \x01(\x0b\x32\x14.tailrace.v1.Webhook\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x83\x03\n\x17\x43reatePredictionRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x32\n\ngeneration\x18\x02 \x01(\x0b\x32\x1e.tailrace.v1.GenerationRequest\x12\x12\n\nrequest_id\x18\x03 \x01(\t\x12/\n\x0c\x63\x61ncel_after\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12@\n\x06labels\x18\x05 \x03(\x0b\x32\x30.tailrace.v1.CreatePredictionRequest.LabelsEntry\x12\x10\n\x08\x61ttached\x18\x06 \x01(\x08\x12\r\n\x05owner\x18\x07 \x01(\t\x12%\n\x07webhook\x18\x08 \x01(\x0b\x32\x14.tailrace.v1.Webhook\x12\x15\n\rprediction_id\x18\t \x01(\t\x12\x10\n\x08\x66resh_id\x18\n \x01(\t\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"m\n\x14GetPredictionRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\'\n\x04wait\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x11\n\tomit_data\x18\x03 \x01(\x08\x12\r\n\x05owner\x18\x04 \x01(\t\"\xb5\x01\n\x16ListPredictionsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x31\n\rcreated_after\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x32\n\x0e\x63reated_before\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05owner\x18\x05 \x01(\t\"`\n\x17ListPredictionsResponse\x12,\n\x0bpredictions\x18\x01 \x03(\x0b\x32\x17.tailrace.v1.Prediction\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"4\n\x17\x43\x61ncelPredictionRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05owner\x18\x02 \x01(\t\"\\\n\x17StreamPredictionRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\x16\n\x0e\x61\x66ter_sequence\x18\x02 \x01(\x03\x12\x0e\n\x06\x61ttach\x18\x03 \x01(\x08\x12\r\n\x05owner\x18\x04 \x01(\t\"W\n\x1cListWebhookDeliveriesRequest\x12\x15\n\rprediction_id\x18\x01 \x01(\t\x12\r\n\x05owner\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\x05\"Q\n\x1dListWebhookDeliveriesResponse\x12\x30\n\ndeliveries\x18\x01 \x03(\x0b\x32\x1c.tailrace.v1.WebhookDelivery\"\xd0\x02\n\x0fWebhookDelivery\x12\n\n\x02id\x18\x01 \x01(\t\x12\x15\n\rprediction_id\x18\x02 \x01(\t\x12(\n\x05\x65vent\x18\x03 \x01(\x0e\x32\x19.tailrace.v1.WebhookEvent\x12\x10\n\x08\x61ttempts\x18\x04 \x01(\x05\x12\x11\n\tdelivered\x18\x05 \x01(\x08\x12\x10\n\x08given_up\x18\x06 \x01(\x08\x12\x13\n\x0blast_status\x18\x07 \x01(\x05\x12\x12\n\nlast_error\x18\x08 \x01(\t\x12/\n\x0b\x63reate_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x30\n\x0c\x61ttempt_time\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12-\n\tnext_time\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"(\n\x17GetWebhookSecretRequest\x12\r\n\x05owner\x18\x01 \x01(\t\"\'\n\x18GetWebhookSecretResponse\x12\x0b\n\x03key\x18\x01 \x01(\t2\xd7\x05\n\x11PredictionService\x12\x46\n\x07Predict\x12\x1b.tailrace.v1.PredictRequest\x1a\x1c.tailrace.v1.PredictionEvent0\x01\x12Q\n\x10\x43reatePrediction\x12$.tailrace.v1.CreatePredictionRequest\x1a\x17.tailrace.v1.Prediction\x12K\n\rGetPrediction\x12!.tailrace.v1.GetPredictionRequest\x1a\x17.tailrace.v1.Prediction\x12\\\n\x0fListPredictions\x12#.tailrace.v1.ListPredictionsRequest\x1a$.tailrace.v1.ListPredictionsResponse\x12Q\n\x10\x43\x61ncelPrediction\x12$.tailrace.v1.CancelPredictionRequest\x1a\x17.tailrace.v1.Prediction\x12n\n\x15ListWebhookDeliveries\x12).tailrace.v1.ListWebhookDeliveriesRequest\x1a*.tailrace.v1.ListWebhookDeliveriesResponse\x12_\n\x10GetWebhookSecret\x12$.tailrace.v1.GetWebhookSecretRequest\x1a%.tailrace.v1.GetWebhookSecretResponse\x12X\n\x10StreamPrediction\x12$.tailrace.v1.StreamPredictionRequest\x1a\x1c.tailrace.v1.PredictionEvent0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$tailrace/v1/prediction_service.proto\x12\x0btailrace.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1ctailrace/v1/prediction.proto\"\xcd\x02\n\x0ePredictRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x32\n\ngeneration\x18\x02 \x01(\x0b\x32\x1e.tailrace.v1.GenerationRequest\x12\x12\n\nrequest_id\x18\x03 \x01(\t\x12/\n\x0c\x63\x61ncel_after\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x37\n\x06labels\x18\x05 \x03(\x0b\x32\'.tailrace.v1.PredictRequest.LabelsEntry\x12\r\n\x05owner\x18\x06 \x01(\t\x12%\n\x07webhook\x18\x07 \x01(\x0b\x32\x14.tailrace.v1.Webhook\x12\x15\n\raccepted_only\x18\x08 \x01(\x08\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x83\x03\n\x17\x43reatePredictionRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x32\n\ngeneration\x18\x02 \x01(\x0b\x32\x1e.tailrace.v1.GenerationRequest\x12\x12\n\nrequest_id\x18\x03 \x01(\t\x12/\n\x0c\x63\x61ncel_after\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12@\n\x06labels\x18\x05 \x03(\x0b\x32\x30.tailrace.v1.CreatePredictionRequest.LabelsEntry\x12\x10\n\x08\x61ttached\x18\x06 \x01(\x08\x12\r\n\x05owner\x18\x07 \x01(\t\x12%\n\x07webhook\x18\x08 \x01(\x0b\x32\x14.tailrace.v1.Webhook\x12\x15\n\rprediction_id\x18\t \x01(\t\x12\x10\n\x08\x66resh_id\x18\n \x01(\t\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"m\n\x14GetPredictionRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\'\n\x04wait\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x11\n\tomit_data\x18\x03 \x01(\x08\x12\r\n\x05owner\x18\x04 \x01(\t\"\xb5\x01\n\x16ListPredictionsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x31\n\rcreated_after\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x32\n\x0e\x63reated_before\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05owner\x18\x05 \x01(\t\"`\n\x17ListPredictionsResponse\x12,\n\x0bpredictions\x18\x01 \x03(\x0b\x32\x17.tailrace.v1.Prediction\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"4\n\x17\x43\x61ncelPredictionRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05owner\x18\x02 \x01(\t\"\\\n\x17StreamPredictionRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\x16\n\x0e\x61\x66ter_sequence\x18\x02 \x01(\x03\x12\x0e\n\x06\x61ttach\x18\x03 \x01(\x08\x12\r\n\x05owner\x18\x04 \x01(\t\"W\n\x1cListWebhookDeliveriesRequest\x12\x15\n\rprediction_id\x18\x01 \x01(\t\x12\r\n\x05owner\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\x05\"Q\n\x1dListWebhookDeliveriesResponse\x12\x30\n\ndeliveries\x18\x01 \x03(\x0b\x32\x1c.tailrace.v1.WebhookDelivery\"\xd0\x02\n\x0fWebhookDelivery\x12\n\n\x02id\x18\x01 \x01(\t\x12\x15\n\rprediction_id\x18\x02 \x01(\t\x12(\n\x05\x65vent\x18\x03 \x01(\x0e\x32\x19.tailrace.v1.WebhookEvent\x12\x10\n\x08\x61ttempts\x18\x04 \x01(\x05\x12\x11\n\tdelivered\x18\x05 \x01(\x08\x12\x10\n\x08given_up\x18\x06 \x01(\x08\x12\x13\n\x0blast_status\x18\x07 \x01(\x05\x12\x12\n\nlast_error\x18\x08 \x01(\t\x12/\n\x0b\x63reate_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x30\n\x0c\x61ttempt_time\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12-\n\tnext_time\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"(\n\x17GetWebhookSecretRequest\x12\r\n\x05owner\x18\x01 \x01(\t\"\'\n\x18GetWebhookSecretResponse\x12\x0b\n\x03key\x18\x01 \x01(\t2\xd7\x05\n\x11PredictionService\x12\x46\n\x07Predict\x12\x1b.tailrace.v1.PredictRequest\x1a\x1c.tailrace.v1.PredictionEvent0\x01\x12Q\n\x10\x43reatePrediction\x12$.tailrace.v1.CreatePredictionRequest\x1a\x17.tailrace.v1.Prediction\x12K\n\rGetPrediction\x12!.tailrace.v1.GetPredictionRequest\x1a\x17.tailrace.v1.Prediction\x12\\\n\x0fListPredictions\x12#.tailrace.v1.ListPredictionsRequest\x1a$.tailrace.v1.ListPredictionsResponse\x12Q\n\x10\x43\x61ncelPrediction\x12$.tailrace.v1.CancelPredictionRequest\x1a\x17.tailrace.v1.Prediction\x12n\n\x15ListWebhookDeliveries\x12).tailrace.v1.ListWebhookDeliveriesRequest\x1a*.tailrace.v1.ListWebhookDeliveriesResponse\x12_\n\x10GetWebhookSecret\x12$.tailrace.v1.GetWebhookSecretRequest\x1a%.tailrace.v1.GetWebhookSecretResponse\x12X\n\x10StreamPrediction\x12$.tailrace.v1.StreamPredictionRequest\x1a\x1c.tailrace.v1.PredictionEvent0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,33 +39,33 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CREATEPREDICTIONREQUEST_LABELSENTRY']._loaded_options = None
   _globals['_CREATEPREDICTIONREQUEST_LABELSENTRY']._serialized_options = b'8\001'
   _globals['_PREDICTREQUEST']._serialized_start=149
-  _globals['_PREDICTREQUEST']._serialized_end=459
-  _globals['_PREDICTREQUEST_LABELSENTRY']._serialized_start=414
-  _globals['_PREDICTREQUEST_LABELSENTRY']._serialized_end=459
-  _globals['_CREATEPREDICTIONREQUEST']._serialized_start=462
-  _globals['_CREATEPREDICTIONREQUEST']._serialized_end=849
-  _globals['_CREATEPREDICTIONREQUEST_LABELSENTRY']._serialized_start=414
-  _globals['_CREATEPREDICTIONREQUEST_LABELSENTRY']._serialized_end=459
-  _globals['_GETPREDICTIONREQUEST']._serialized_start=851
-  _globals['_GETPREDICTIONREQUEST']._serialized_end=960
-  _globals['_LISTPREDICTIONSREQUEST']._serialized_start=963
-  _globals['_LISTPREDICTIONSREQUEST']._serialized_end=1144
-  _globals['_LISTPREDICTIONSRESPONSE']._serialized_start=1146
-  _globals['_LISTPREDICTIONSRESPONSE']._serialized_end=1242
-  _globals['_CANCELPREDICTIONREQUEST']._serialized_start=1244
-  _globals['_CANCELPREDICTIONREQUEST']._serialized_end=1296
-  _globals['_STREAMPREDICTIONREQUEST']._serialized_start=1298
-  _globals['_STREAMPREDICTIONREQUEST']._serialized_end=1390
-  _globals['_LISTWEBHOOKDELIVERIESREQUEST']._serialized_start=1392
-  _globals['_LISTWEBHOOKDELIVERIESREQUEST']._serialized_end=1479
-  _globals['_LISTWEBHOOKDELIVERIESRESPONSE']._serialized_start=1481
-  _globals['_LISTWEBHOOKDELIVERIESRESPONSE']._serialized_end=1562
-  _globals['_WEBHOOKDELIVERY']._serialized_start=1565
-  _globals['_WEBHOOKDELIVERY']._serialized_end=1901
-  _globals['_GETWEBHOOKSECRETREQUEST']._serialized_start=1903
-  _globals['_GETWEBHOOKSECRETREQUEST']._serialized_end=1943
-  _globals['_GETWEBHOOKSECRETRESPONSE']._serialized_start=1945
-  _globals['_GETWEBHOOKSECRETRESPONSE']._serialized_end=1984
-  _globals['_PREDICTIONSERVICE']._serialized_start=1987
-  _globals['_PREDICTIONSERVICE']._serialized_end=2714
+  _globals['_PREDICTREQUEST']._serialized_end=482
+  _globals['_PREDICTREQUEST_LABELSENTRY']._serialized_start=437
+  _globals['_PREDICTREQUEST_LABELSENTRY']._serialized_end=482
+  _globals['_CREATEPREDICTIONREQUEST']._serialized_start=485
+  _globals['_CREATEPREDICTIONREQUEST']._serialized_end=872
+  _globals['_CREATEPREDICTIONREQUEST_LABELSENTRY']._serialized_start=437
+  _globals['_CREATEPREDICTIONREQUEST_LABELSENTRY']._serialized_end=482
+  _globals['_GETPREDICTIONREQUEST']._serialized_start=874
+  _globals['_GETPREDICTIONREQUEST']._serialized_end=983
+  _globals['_LISTPREDICTIONSREQUEST']._serialized_start=986
+  _globals['_LISTPREDICTIONSREQUEST']._serialized_end=1167
+  _globals['_LISTPREDICTIONSRESPONSE']._serialized_start=1169
+  _globals['_LISTPREDICTIONSRESPONSE']._serialized_end=1265
+  _globals['_CANCELPREDICTIONREQUEST']._serialized_start=1267
+  _globals['_CANCELPREDICTIONREQUEST']._serialized_end=1319
+  _globals['_STREAMPREDICTIONREQUEST']._serialized_start=1321
+  _globals['_STREAMPREDICTIONREQUEST']._serialized_end=1413
+  _globals['_LISTWEBHOOKDELIVERIESREQUEST']._serialized_start=1415
+  _globals['_LISTWEBHOOKDELIVERIESREQUEST']._serialized_end=1502
+  _globals['_LISTWEBHOOKDELIVERIESRESPONSE']._serialized_start=1504
+  _globals['_LISTWEBHOOKDELIVERIESRESPONSE']._serialized_end=1585
+  _globals['_WEBHOOKDELIVERY']._serialized_start=1588
+  _globals['_WEBHOOKDELIVERY']._serialized_end=1924
+  _globals['_GETWEBHOOKSECRETREQUEST']._serialized_start=1926
+  _globals['_GETWEBHOOKSECRETREQUEST']._serialized_end=1966
+  _globals['_GETWEBHOOKSECRETRESPONSE']._serialized_start=1968
+  _globals['_GETWEBHOOKSECRETRESPONSE']._serialized_end=2007
+  _globals['_PREDICTIONSERVICE']._serialized_start=2010
+  _globals['_PREDICTIONSERVICE']._serialized_end=2737
 # @@protoc_insertion_point(module_scope)

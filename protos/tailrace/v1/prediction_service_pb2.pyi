@@ -54,6 +54,7 @@ class PredictRequest(_message.Message):
     LABELS_FIELD_NUMBER: _builtins.int
     OWNER_FIELD_NUMBER: _builtins.int
     WEBHOOK_FIELD_NUMBER: _builtins.int
+    ACCEPTED_ONLY_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """A served model's name. Required."""
     request_id: _builtins.str
@@ -62,6 +63,10 @@ class PredictRequest(_message.Message):
     """
     owner: _builtins.str
     """Whose the prediction is; request ids are the owner's own. At most 128 printable ASCII characters."""
+    accepted_only: _builtins.bool
+    """Send `accepted` alone, then nothing until the call ends with the prediction: for an attached caller
+    that reads the events by other means.
+    """
     @_builtins.property
     def generation(self) -> _prediction_pb2.GenerationRequest:
         """Required."""
@@ -86,10 +91,11 @@ class PredictRequest(_message.Message):
         labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         owner: _builtins.str = ...,
         webhook: _prediction_pb2.Webhook | None = ...,
+        accepted_only: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cancel_after", b"cancel_after", "generation", b"generation", "webhook", b"webhook"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel_after", b"cancel_after", "generation", b"generation", "labels", b"labels", "model", b"model", "owner", b"owner", "request_id", b"request_id", "webhook", b"webhook"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted_only", b"accepted_only", "cancel_after", b"cancel_after", "generation", b"generation", "labels", b"labels", "model", b"model", "owner", b"owner", "request_id", b"request_id", "webhook", b"webhook"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -464,7 +470,9 @@ class GetWebhookSecretRequest(_message.Message):
 
     OWNER_FIELD_NUMBER: _builtins.int
     owner: _builtins.str
-    """Who asks; the secret is the same for all."""
+    """Whose calls it signs: each owner's are signed with a secret of its own, made from the service's.
+    Empty: nobody's, which the service's own secret signs.
+    """
     def __init__(
         self,
         *,

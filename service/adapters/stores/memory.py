@@ -203,11 +203,7 @@ class MemoryStore:
     async def given_up(self, limit: int, *, owner: str = "") -> tuple[Delivery, ...]:
         """See `WebhookOutbox`."""
         dead = [d for d in self._deliveries.values() if d.given_up]
-        return self._newest([d for d in dead if not owner or self._owner(d) == owner], limit)
-
-    def _owner(self, delivery: Delivery) -> str:
-        log = self._logs.get(delivery.prediction_id)
-        return log.record.owner if log else ""
+        return self._newest([d for d in dead if owner in ("", d.owner)], limit)
 
     @staticmethod
     def _newest(found: Sequence[Delivery], limit: int) -> tuple[Delivery, ...]:

@@ -10,10 +10,10 @@ from service.domain.webhook_delivery import Delivery
 
 _COLUMNS = (
     "id, prediction, event, url, created_us, next_us, attempts, delivered, given_up, last_status,"
-    " last_error, attempted_us"
+    " last_error, attempted_us, owner"
 )
 _NEWEST_FIRST = " ORDER BY created_us DESC, pk DESC LIMIT ?"
-DeliveryRow = tuple[str, str, str, str, int, int | None, int, int, int, int, str, int | None]
+DeliveryRow = tuple[str, str, str, str, int, int | None, int, int, int, int, str, int | None, str]
 """The values of `_COLUMNS`."""
 
 
@@ -32,13 +32,14 @@ def encode_delivery(delivery: Delivery) -> DeliveryRow:
         delivery.last_status,
         delivery.last_error,
         to_us_or_none(delivery.attempted_at),
+        delivery.owner,
     )
 
 
 def decode_delivery(row: DeliveryRow) -> Delivery:
     """Return the delivery of a row."""
     (id_, prediction, event, url, created_us, next_us) = row[:6]
-    (attempts, delivered, given_up, last_status, last_error, attempted_us) = row[6:]
+    (attempts, delivered, given_up, last_status, last_error, attempted_us, owner) = row[6:]
     return Delivery(
         id=id_,
         prediction_id=prediction,
@@ -52,6 +53,7 @@ def decode_delivery(row: DeliveryRow) -> Delivery:
         last_status=last_status,
         last_error=last_error,
         attempted_at=from_us_or_none(attempted_us),
+        owner=owner,
     )
 
 
@@ -84,7 +86,7 @@ class OutboxTables:
 
     def update(self, row: DeliveryRow) -> None:
         """Replace what can change of a delivery; an unknown one is ignored."""
-        (id_, next_us, changed) = row[0], row[5], row[6:]
+        (id_, next_us, changed) = row[0], row[5], row[6:12]
         self._db.execute(
             "UPDATE deliveries SET next_us = ?, attempts = ?, delivered = ?, given_up = ?, last_status = ?,"
             " last_error = ?, attempted_us = ? WHERE id = ?",
@@ -104,7 +106,7 @@ class OutboxTables:
 
     def given_up(self, limit: int, owner: str) -> list[DeliveryRow]:
         """Return at most `limit` deliveries that were given up, newest first; "" for everybody's."""
-        whose = " AND ? = (SELECT owner FROM predictions WHERE id = prediction)" if owner else ""
+        whose = " AND owner = ?" if owner else ""
         args = (owner, limit) if owner else (limit,)
         return self._db.execute(
             f"SELECT {_COLUMNS} FROM deliveries WHERE given_up = 1{whose}{_NEWEST_FIRST}", args

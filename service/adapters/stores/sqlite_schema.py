@@ -88,7 +88,13 @@ _VERSION_1 = (
     f"PRAGMA application_id = {APPLICATION_ID}",
 )
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_VERSION_1,)
+_VERSION_2 = (
+    # What signs a call is its owner's, and a call may outlive its prediction's record.
+    "ALTER TABLE deliveries ADD COLUMN owner TEXT NOT NULL DEFAULT ''",
+    "UPDATE deliveries SET owner = coalesce((SELECT owner FROM predictions WHERE id = prediction), '')",
+)
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_VERSION_1, _VERSION_2)
 """Statements that lead from each schema version to the next; the file's version counts them."""
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import shutil
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -17,6 +15,7 @@ import anyio.abc
 import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
 
+from tests.support import npm
 from tests.support.pair import MODEL
 from tests.support.processes import ROOT
 
@@ -24,7 +23,6 @@ FOLDER = Path(__file__).parent
 JS = FOLDER / "js"
 SDKS = ROOT / ".venv-sdks"
 PYTHON_COMMAND = [str(SDKS / "bin" / "python"), str(FOLDER / "python" / "sdks.py")]
-INSTALL_S = 110
 ASK_S = 40
 MAX_REPORT_BYTES = 4 * 1024 * 1024
 
@@ -106,13 +104,4 @@ def missing(reason: str) -> None:
 
 async def install_npm() -> None:
     """Install the locked npm packages unless they are there."""
-    if shutil.which("node") is None or shutil.which("npm") is None:
-        missing("Node.js and npm are needed for the npm clients")
-    lock = hashlib.sha256((JS / "package-lock.json").read_bytes()).hexdigest()
-    mark = JS / "node_modules" / ".tailrace-lock"
-    if mark.exists() and mark.read_text() == lock:
-        return
-    with anyio.fail_after(INSTALL_S):
-        done = await anyio.run_process(["npm", "ci"], cwd=JS, check=False)
-    assert done.returncode == 0, (done.stdout + done.stderr).decode()
-    mark.write_text(lock)
+    await npm.install(JS)

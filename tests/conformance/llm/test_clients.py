@@ -93,6 +93,17 @@ def ask(request: pytest.FixtureRequest, client: Client, call: str, pair: Pair) -
     return Asker(request, client, call, pair)
 
 
+@pytest.fixture
+def ask_tiny(request: pytest.FixtureRequest, client: Client, call: str, tiny: Pair) -> Asker:
+    return Asker(request, client, call, tiny)
+
+
+@pytest.fixture
+def asker(request: pytest.FixtureRequest, program: str) -> Program:
+    found: Program = request.getfixturevalue(program)
+    return found
+
+
 async def has_predictions(pair: Pair) -> bool:
     page = await pair.stubs.predictions.ListPredictions(rpc.ListPredictionsRequest(page_size=1))
     return bool(page.predictions)
@@ -189,15 +200,12 @@ async def test_a_cancel_frees_the_slot(pair: Pair, ask: Asker, phase: str) -> No
     ("client", "call"),
     [case for case in FIRST_CALLS if case.values[0].name != "completions"],  # the same client as chat
 )
-async def test_overload_is_waited_out(
-    tiny: Pair, request: pytest.FixtureRequest, client: Client, call: str
-) -> None:
-    ask = Asker(request, client, call, tiny)
+async def test_overload_is_waited_out(tiny: Pair, ask_tiny: Asker) -> None:
     prompt, text = numbered(3)
     await until_idle(tiny.stubs)
     first = await tiny.api.create(ENDLESS)
     second = await tiny.api.create(ENDLESS)
-    refused = await ask(prompt)
+    refused = await ask_tiny(prompt)
     assert refused.error is not None and refused.error["status"] == 429, refused.error
 
     async def make_room() -> None:
@@ -209,7 +217,7 @@ async def test_overload_is_waited_out(
     before = len(tiny.edge.log)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(make_room)
-        report = await ask(prompt, retries=3)
+        report = await ask_tiny(prompt, retries=3)
     assert (report.error, report.text) == (None, text)
 
 
@@ -222,9 +230,8 @@ async def test_models(pair: Pair, python: Program, old_python: Program) -> None:
 
 @pytest.mark.parametrize("program", ["python", pytest.param("js", marks=pytest.mark.node)])
 @pytest.mark.parametrize("call", ["helper", "whole"])
-async def test_two_choices(pair: Pair, request: pytest.FixtureRequest, program: str, call: str) -> None:
+async def test_two_choices(pair: Pair, asker: Program, call: str) -> None:
     prompt, text = numbered(5, delay_ms=3)
-    asker: Program = request.getfixturevalue(program)
     report = await asker.ask("chat", call, pair.edge.url, prompt, options={"n": 2})
     assert report.error is None
     assert [(c["index"], c["message"]["content"], c["finish_reason"]) for c in report.extra] == [
@@ -235,8 +242,7 @@ async def test_two_choices(pair: Pair, request: pytest.FixtureRequest, program: 
 
 @pytest.mark.parametrize("program", ["python", pytest.param("js", marks=pytest.mark.node)])
 @pytest.mark.parametrize("call", ["helper", "whole"])
-async def test_log_probabilities(pair: Pair, request: pytest.FixtureRequest, program: str, call: str) -> None:
-    asker: Program = request.getfixturevalue(program)
+async def test_log_probabilities(pair: Pair, asker: Program, call: str) -> None:
     options = {"logprobs": True, "top_logprobs": 3}
     report = await asker.ask("chat", call, pair.edge.url, script(pieces=["a", " b"]), options=options)
     assert report.error is None
@@ -244,6 +250,20 @@ async def test_log_probabilities(pair: Pair, request: pytest.FixtureRequest, pro
     tokens = choice["logprobs"]["content"]
     assert [token["token"] for token in tokens] == ["a", " b"]
     assert all(len(token["top_logprobs"]) == 3 and token["logprob"] == -0.125 for token in tokens)
+
+
+@pytest.mark.parametrize("call", ["stream", "whole"])
+async def test_log_probabilities_of_a_response(pair: Pair, python: Program, call: str) -> None:
+    options = {"include": ["message.output_text.logprobs"], "top_logprobs": 3}
+    prompt = script(pieces=["a"], hex=["f09f", "9982", "62"])
+    report = await python.ask("responses", call, pair.edge.url, prompt, options=options)
+    assert (report.error, report.text) == (None, "a🙂b")
+    entries, deltas = report.extra
+    assert bytes(byte for entry in entries for byte in entry["bytes"]).decode() == report.text
+    assert all(len(entry["top_logprobs"]) == 3 and entry["logprob"] == -0.125 for entry in entries)
+    assert deltas == (entries if call == "stream" else [])
+    plain = await python.ask("responses", call, pair.edge.url, prompt)
+    assert (plain.error, plain.extra) == (None, [[], []])
 
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}

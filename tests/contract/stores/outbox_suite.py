@@ -31,14 +31,16 @@ HOUR = timedelta(hours=1)
 
 def told(writer: Writer, body: bytes = b"{}") -> Append:
     """Return the end of a prediction, with the call that tells it."""
-    return replace(writer.append(completed()), outgoing=outgoing(writer.record.id, body=body))
+    return replace(
+        writer.append(completed()), outgoing=outgoing(writer.record.id, body=body, owner=writer.record.owner)
+    )
 
 
 async def ended(store: PredictionStore, prediction_id: str, body: bytes = b"{}", owner: str = "") -> Delivery:
     """End a prediction that has a webhook; return the delivery."""
     writer = await started(store, prediction_id, owner=owner)
     assert await store.append([told(writer, body)]) == (Appended.OK,)
-    return outgoing(prediction_id).delivery
+    return outgoing(prediction_id, owner=owner).delivery
 
 
 def tried(delivery: Delivery, status: int, at_s: int = 0) -> Delivery:

@@ -62,11 +62,13 @@ def completed(at: datetime = NOW, status: Status = Status.SUCCEEDED) -> Complete
     return Completed(at, status, FinishReason.STOP, Usage(3, 1, 7), "###")
 
 
-def outgoing(prediction_id: str, at: datetime = NOW, body: bytes = b"{}") -> Outgoing:
+def outgoing(prediction_id: str, at: datetime = NOW, body: bytes = b"{}", *, owner: str = "") -> Outgoing:
     """Return the call that tells a prediction's end."""
     delivery_id = f"msg_{prediction_id}_completed_4"
     event = WebhookEvent.COMPLETED
-    return Outgoing(Delivery(delivery_id, prediction_id, event, "https://h.example", at, next_at=at), body)
+    return Outgoing(
+        Delivery(delivery_id, prediction_id, event, "https://h.example", at, next_at=at, owner=owner), body
+    )
 
 
 class Writer:

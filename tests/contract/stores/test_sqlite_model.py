@@ -228,5 +228,5 @@ def _check_log(record: Prediction, log: tuple[Entry, ...]) -> None:
 
 TestStoreMachine = StoreMachine.TestCase
 TestStoreMachine.settings = settings(
-    max_examples=25, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=25, stateful_step_count=30, suppress_health_check=list(HealthCheck)
 )

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from edge.protocol.durations import DurationError, parse_cancel_after
@@ -45,7 +45,6 @@ def test_units_add_up(hours: int, minutes: int, seconds: int) -> None:
     assert parse_cancel_after(f"{hours}h{minutes}m{seconds}s") == expected
 
 
-@settings(deadline=None)
 @given(st.text() | st.text("0159hms"))
 def test_any_text_is_within_bounds_or_refused(text: str) -> None:
     try:

@@ -3,7 +3,7 @@
 import string
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from edge.protocol.event_ids import (
@@ -80,7 +80,6 @@ def test_id_is_short_printable_ascii_and_names_one_position(seconds: int, cursor
     assert parse_last_event_id(text, seconds + 1) is None
 
 
-@settings(deadline=None)
 @given(st.text() | st.text("019:.") | st.builds("{}:{}.{}".format, SECONDS, st.integers(), st.integers(-1)))
 def test_text_that_is_understood_is_what_we_would_have_written(text: str) -> None:
     head = text.partition(":")[0]

@@ -1,7 +1,7 @@
 """Forwarding headers: believed from trusted peers only."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from edge.protocol.forwarded import (
@@ -126,7 +126,6 @@ def test_forwarded_elements_are_read_from_the_right(lines: list[str], claim: For
     assert read_forwarded(forwarded(*lines), PROXY, PROXIES) == claim
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(

@@ -1,7 +1,7 @@
 """RFC 9110 lists and parameters, read leniently."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from edge.protocol.header_lists import MALFORMED, Parameter, parse_elements
@@ -35,7 +35,6 @@ def test_elements_and_parameters_are_told_apart(
     assert parse_elements(field_values) == elements
 
 
-@settings(deadline=None)
 @given(st.lists(st.text(alphabet=st.one_of(st.characters(), st.sampled_from(';,="\\ \ta')))))
 def test_no_text_raises(field_values: list[str]) -> None:
     parse_elements(field_values)
@@ -45,7 +44,6 @@ _TOKEN = st.text(alphabet="abcz019-_", min_size=1)
 _PARAMETERS = st.lists(st.tuples(_TOKEN, st.none() | st.text(max_size=9)), min_size=1, max_size=4)
 
 
-@settings(deadline=None)
 @given(st.lists(_PARAMETERS, max_size=4))
 def test_what_is_quoted_properly_comes_back(lists: list[list[tuple[str, str | None]]]) -> None:
     def written(name: str, value: str | None) -> str:

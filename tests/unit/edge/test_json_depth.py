@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from edge.protocol.json_depth import is_within_depth
@@ -54,7 +54,6 @@ def depth_read_before_an_error(text: str) -> int:
     return deepest
 
 
-@settings(deadline=None)
 @given(VALUES, st.booleans())
 def test_depth_of_a_json_text_is_exact(value: Any, ascii_only: bool) -> None:
     raw = json.dumps(value, ensure_ascii=ascii_only).encode()
@@ -63,14 +62,12 @@ def test_depth_of_a_json_text_is_exact(value: Any, ascii_only: bool) -> None:
     assert depth == 0 or not is_within_depth(raw, depth - 1)
 
 
-@settings(deadline=None)
 @given(st.text(alphabet='[]{}"\\a,:'), st.integers(0, 4))
 def test_malformed_text_deeper_than_the_limit_is_never_let_through(text: str, limit: int) -> None:
     if depth_read_before_an_error(text) > limit:
         assert not is_within_depth(text.encode(), limit)
 
 
-@settings(deadline=None)
 @given(st.binary(), st.integers(0, 40))
 def test_no_bytes_raise(raw: bytes, limit: int) -> None:
     is_within_depth(raw, limit)

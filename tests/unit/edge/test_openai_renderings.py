@@ -16,7 +16,7 @@ from edge.openai.completions_schema import read_completion
 from edge.openai.generate import TokenStream
 from edge.openai.response_bodies import response_body
 from edge.openai.responses import ResponseStream
-from edge.openai.responses_schema import read_response
+from edge.openai.responses_schema import read_response, response_generation
 from edge.protocol.sse import SseParser
 from edge.upstream.answers import Answer, total_usage
 from edge.upstream.errors import Reason, UpstreamError
@@ -153,12 +153,57 @@ def test_log_probabilities_carry_bytes_and_no_infinity() -> None:
     assert frames(chat(), events)[1]["choices"][0]["logprobs"] is None
 
 
+def test_log_probabilities_of_a_response_come_with_their_text_and_in_whole() -> None:
+    given = read_response({"model": "m", "input": "x", "include": ["message.output_text.logprobs"]})
+    first, second = HALVES
+    a = TokenLogprob("a", b"a", -0.25)
+    events = [
+        *run()[:2],
+        *(Choice(0, output(*said)) for said in (("", 3, (a,)), ("a", 4), ("🙂", 5, HALVES), ("", 6, (a,)))),
+        run()[-1],
+    ]
+    said = frames(ResponseStream("m", given), events)
+    deltas = [e["logprobs"] for e in said if e["type"] == "response.output_text.delta"]
+    assert [[entry["bytes"] for entry in delta] for delta in deltas] == [
+        [[97]],
+        [list(first.data), list(second.data)],
+    ]
+    done = next(e for e in said if e["type"] == "response.output_text.done")["logprobs"]
+    assert [entry["logprob"] for entry in done] == [-0.25, -0.5, LEAST_LOGPROB, -0.25]
+    (part,) = said[-1]["response"]["output"][0]["content"]
+    assert part["logprobs"] == done
+    whole = response_body(Accepted(1, "0" + "a" * 25, NOW), answer(events), "m", given)
+    assert whole == said[-1]["response"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "asked"),
+    [
+        ({}, None),
+        ({"include": []}, None),
+        ({"include": ["reasoning.encrypted_content"], "top_logprobs": 0}, None),
+        ({"include": ["message.output_text.logprobs"]}, 0),
+        ({"include": ["message.output_text.logprobs"], "top_logprobs": 3}, 3),
+        ({"top_logprobs": 20}, 20),
+    ],
+    ids=str,
+)
+def test_what_asks_for_log_probabilities_of_a_response(fields: dict[str, object], asked: int | None) -> None:
+    given = read_response({"model": "m", "input": "x", **fields})
+    assert response_generation(given, chat_template=True, default_tokens=9).top_logprobs == asked
+
+
 def test_offsets_count_characters_over_chunks() -> None:
     counter = TextLogprobs(4, 1)
     first = counter.take(HALVES, 1)
-    assert first["text_offset"] == [4, 4] and first["tokens"] == ["\ufffd", "\ufffd"]
+    assert first["text_offset"] == [4, 4] and first["tokens"] == [r"bytes:\xf0\x9f", r"bytes:\x99\x82"]
+    assert first["top_logprobs"] == [{r"bytes:\xf0\x9f": -0.5}, {"x": LEAST_LOGPROB}]
     assert counter.take((TokenLogprob("é", "é".encode(), -1.0),), 1)["text_offset"] == [5]
     assert TextLogprobs(0, 0).take(HALVES, 1)["top_logprobs"] is None
+    odd = (TokenLogprob("a", b"a", -1.0), *HALVES, TokenLogprob("\ufffd", "\ufffd".encode(), -1.0))
+    whole = TextLogprobs(0, 0).take((*odd, TokenLogprob("\ufffd", b"\xff", -1.0), odd[0]), 5)
+    assert whole["text_offset"] == [0, 1, 1, 2, 3, 4]
+    assert whole["tokens"][3:5] == ["\ufffd", r"bytes:\xff"]  # type: ignore[index]  # JSON
 
 
 def test_an_echo_comes_once_and_before_everything() -> None:

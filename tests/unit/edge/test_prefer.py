@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from edge.protocol.prefer import Preference, hold, parse_prefer
@@ -24,7 +24,6 @@ def test_header_lines_mean_what_the_vectors_say(case: dict[str, Any]) -> None:
     assert parse_prefer(case["headers"]) == expected
 
 
-@settings(deadline=None)
 @given(st.lists(LINES, max_size=3))
 def test_any_text_gives_a_wait_within_bounds_or_none(lines: list[str]) -> None:
     preference = parse_prefer(lines)

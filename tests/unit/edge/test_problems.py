@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from edge.protocol.problems import CONTENT_TYPE, InvalidField, Problem, encode
@@ -75,7 +75,6 @@ def test_labels_and_number_of_fields_are_bounded() -> None:
     assert len(members["invalid_fields"][0]["description"].encode()) == 1024
 
 
-@settings(deadline=None)
 @given(ANY_TEXT, ANY_TEXT)
 def test_any_text_gives_ascii_json_that_strict_parsers_take(title: str, detail: str) -> None:
     fields = (InvalidField("enum", title, detail),)

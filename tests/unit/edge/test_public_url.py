@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from edge.protocol.forwarded import RawHeaders, TrustedProxies, parse_networks
@@ -169,7 +169,6 @@ def test_path_that_fits_no_url_is_refused(path: str) -> None:
         PublicBase("https", "h").url(path)
 
 
-@settings(deadline=None)
 @given(st.text(), st.text(), st.binary())
 def test_any_request_gives_a_plain_base_or_is_refused(root_path: str, scheme: str, value: bytes) -> None:
     names = (b"host", b"x-forwarded-host", b"x-forwarded-prefix", b"x-forwarded-proto")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from edge.protocol.sse import (
@@ -59,7 +59,6 @@ def test_empty_event_name_is_refused() -> None:
         encode_event("", "1", "x")
 
 
-@settings(deadline=None)
 @given(NAME, ENCODABLE, st.lists(st.integers(min_value=0)))
 def test_what_is_encoded_is_read_back_however_it_is_split(name: str, data: str, cuts: list[int]) -> None:
     stream = encode_event(name, name, data) + COMMENT + encode_event(None, None, data)
@@ -69,7 +68,6 @@ def test_what_is_encoded_is_read_back_however_it_is_split(name: str, data: str, 
     assert parser.last_event_id == name
 
 
-@settings(deadline=None)
 @given(ANY_TEXT)
 def test_any_text_can_be_sent_and_only_surrogates_are_replaced(data: str) -> None:
     frame = encode_event("output", "1:1", data)
@@ -103,7 +101,6 @@ def test_event_is_reported_at_the_cr_of_its_blank_line() -> None:
     assert parser.feed(b"\ndata: y\n\n") == [SseEvent("message", "y", "")]
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.binary() | st.sampled_from([b"data", b":", b" ", b"\r", b"\n", b"id", b"retry", b"\0"])),
     st.lists(st.integers(min_value=0)),

@@ -17,6 +17,7 @@ from service.domain.webhook import (
     Webhook,
     WebhookEvent,
     delivery_id,
+    owner_secrets,
     read_secret_key,
     read_secret_keys,
     secret_key,
@@ -48,6 +49,17 @@ def test_the_signature_is_that_of_the_specification() -> None:
     secret = read_secret_key("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
     signed = sign(secret, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}')
     assert signed == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+
+
+def test_an_owner_has_secrets_of_its_own() -> None:
+    secrets_ = (b"n" * 32, b"o" * 32)
+    made = {owner: owner_secrets(secrets_, owner) for owner in ("", "ann", "bob", "anna")}
+    assert made[""] == secrets_
+    every = [secret for of_one in made.values() for secret in of_one]
+    assert len(set(every)) == len(every) == 8, (
+        "one for each of the service's, so that rotation works the same"
+    )
+    assert all(read_secret_key(secret_key(secret)) == secret for secret in every)
 
 
 @given(SECRETS, st.text(min_size=1, max_size=200), st.characters(codec="utf-8"))

@@ -56,6 +56,7 @@ async def openai_chat(sdk, ask, report):
 async def openai_responses(sdk, ask, report):
     client = sdk.AsyncOpenAI(base_url=f"{ask['base']}/v1", api_key="k", max_retries=ask.get("retries", 0))
     given = {"model": ask["model"], "input": ask["prompt"], **ask["options"]}
+    deltas = []
     if ask["call"] == "whole":
         answer = await client.responses.create(**given)
     else:
@@ -63,10 +64,13 @@ async def openai_responses(sdk, ask, report):
             async for event in stream:
                 if event.type == "response.output_text.delta":
                     report["text"] += event.delta
+                    deltas += [entry.model_dump() for entry in event.logprobs]
                 elif event.type in ("response.completed", "response.incomplete"):
                     answer = event.response
     assert answer.output_text == report["text"] or ask["call"] == "whole"
     report["text"], report["finish"] = answer.output_text, answer.status
+    entries = [e.model_dump() for item in answer.output for part in item.content for e in part.logprobs]
+    report["extra"] = [entries, deltas]
     report["usage"] = [answer.usage.input_tokens, answer.usage.output_tokens]
 
 
@@ -141,11 +145,13 @@ async def messages(sdk, ask, report):
 
 
 async def models(sdk, ask, report):
+    given = {"api_key": ask.get("key", "k"), "max_retries": 0}
     if sdk is anthropic:
-        client = sdk.AsyncAnthropic(base_url=ask["base"], api_key="k")
+        client = sdk.AsyncAnthropic(base_url=ask["base"], **given)
     else:
-        client = sdk.AsyncOpenAI(base_url=f"{ask['base']}/v1", api_key="k")
-    report["extra"] = [model.id async for model in client.models.list()]
+        client = sdk.AsyncOpenAI(base_url=f"{ask['base']}/v1", **given)
+    if ask["call"] != "get":
+        report["extra"] = [model.id async for model in client.models.list()]
     report["text"] = (await client.models.retrieve(ask["model"])).id
 
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import anyio
-import pytest
+
+from tests.support import npm
 
 FOLDER = Path(__file__).parent
-INSTALL_S = 110
 RUN_S = 30
 
 
@@ -39,16 +36,4 @@ async def run_case(case: str, base_url: str, limit_s: float = RUN_S, **argument:
 
 async def install() -> None:
     """Install the locked packages unless they are there. Without Node.js skip, but never in CI."""
-    if shutil.which("node") is None or shutil.which("npm") is None:
-        reason = "Node.js and npm are needed for Replicate's npm client"
-        if os.environ.get("CI") and not os.environ.get("TAILRACE_NO_NODE"):
-            pytest.fail(reason)
-        pytest.skip(reason)
-    lock = hashlib.sha256((FOLDER / "package-lock.json").read_bytes()).hexdigest()
-    mark = FOLDER / "node_modules" / ".tailrace-lock"
-    if mark.exists() and mark.read_text() == lock:
-        return
-    with anyio.fail_after(INSTALL_S):
-        done = await anyio.run_process(["npm", "ci"], cwd=FOLDER, check=False)
-    assert done.returncode == 0, (done.stdout + done.stderr).decode()
-    mark.write_text(lock)
+    await npm.install(FOLDER)

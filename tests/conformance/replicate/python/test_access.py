@@ -56,6 +56,20 @@ async def test_31_a_bad_token_is_unauthenticated(guarded: Guarded) -> None:
             assert raised.value.detail == "You did not pass a valid authentication token"
 
 
+async def test_31_refusals_at_paths_that_other_apis_share_are_replicate_errors(guarded: Guarded) -> None:
+    with guarded.client("r8_bad") as client:
+        for act in (client.models.list, lambda: client.models.get(MODEL)):
+            with pytest.raises(ReplicateError) as raised:
+                await in_thread(act)
+            assert (raised.value.status, raised.value.title) == (401, "Unauthenticated")
+            assert raised.value.detail == "You did not pass a valid authentication token"
+    with guarded.client(guarded.tokens.make("py")) as client:
+        with pytest.raises(ReplicateError) as raised:
+            await in_thread(lambda: client.models.get("acme/nope"))
+        assert (raised.value.status, raised.value.title) == (404, "Model not found")
+        assert raised.value.detail
+
+
 async def test_31_a_good_token_runs_and_streams(guarded: Guarded) -> None:
     prompt, text = numbered(5)
     with guarded.client(guarded.tokens.make("py")) as client:
