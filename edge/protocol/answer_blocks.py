@@ -2,12 +2,9 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, assert_never
+from typing import assert_never
 
 from edge.protocol.tool_calls import Arguments, CallBegun, CallEnded, Piece, Text, ToolCallReader
-
-_STEP: Final = 1024
-"""Characters read at a time: what is read twice is copied, so the whole at once could take long."""
 
 
 @dataclass(slots=True)
@@ -77,7 +74,6 @@ def read_blocks(text: str, reader: ToolCallReader | None) -> Blocks:
     if reader is None:
         blocks.take([Text(text)] if text else [])
         return blocks
-    for at in range(0, len(text), _STEP):
-        blocks.take(reader.take(text[at : at + _STEP]))
+    blocks.take(reader.take(text))
     blocks.take(reader.finish())
     return blocks

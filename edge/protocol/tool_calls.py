@@ -30,6 +30,8 @@ MAX_CALLS: Final = 64
 MAX_SPACES: Final = 256
 
 _END: Final = "</tool_call>"
+_SLICE: Final = 512
+"""Characters."""
 
 
 class Form(enum.Enum):
@@ -112,8 +114,10 @@ class ToolCallReader:
         """Return what more of the output says."""
         if self._is_text(text):
             return [Text(text)]
-        while text and not self.is_closed:
-            text = self._outside(text) if self._scan is None else self._inside(text)
+        waiting = _slices(text)
+        while waiting and not self.is_closed:
+            text = waiting.pop()
+            waiting += _slices(self._outside(text) if self._scan is None else self._inside(text))
         return self._sink.taken()
 
     def _is_text(self, text: str) -> bool:
@@ -213,12 +217,13 @@ class ToolCallReader:
 class _Sink:
     """Gathers pieces, and keeps the raw text that none of them says yet."""
 
-    __slots__ = ("_arguments", "_most", "_names", "_pieces", "count", "in_block", "is_open", "raw")
+    __slots__ = ("_arguments", "_most", "_names", "_pieces", "_texts", "count", "in_block", "is_open", "raw")
 
     def __init__(self, names: frozenset[str] | None, most: int) -> None:
         self._names = names
         self._most = most
         self._pieces: list[Piece] = []
+        self._texts: list[str] = []
         self._arguments: list[str] = []
         self.raw: list[str] = []
         self.count = 0
@@ -227,15 +232,14 @@ class _Sink:
         """Whether a call has begun since the last mark."""
 
     def say(self, text: str) -> None:
-        if text and self._pieces and isinstance(self._pieces[-1], Text):
-            self._pieces[-1] = Text(self._pieces[-1].text + text)
-        elif text:
-            self._pieces.append(Text(text))
+        if text:
+            self._texts.append(text)
 
     def begin(self, name: str, arguments: str) -> None:
         if self.count == self._most or (self._names is not None and name not in self._names):
             raise NotACall
         self.raw[:-1] = ()  # the character in hand follows the name
+        self._flush()
         self._pieces.append(CallBegun(self.count, name))
         self.count += 1
         self.is_open = self.in_block = True
@@ -259,9 +263,17 @@ class _Sink:
         return pieces
 
     def _flush(self) -> None:
+        if self._texts:
+            self._pieces.append(Text("".join(self._texts)))
+            self._texts.clear()
         if self._arguments:
             self._pieces.append(Arguments(self.count - 1, "".join(self._arguments)))
             self._arguments.clear()
+
+
+def _slices(text: str) -> list[str]:
+    """Return `text` in slices, the first one last: what is read again is copied, so it must be short."""
+    return [text[at : at + _SLICE] for at in range(0, len(text), _SLICE)][::-1]
 
 
 def _trailing_spaces(text: str, end: int) -> int:

@@ -222,6 +222,8 @@ def test_refusals_of_a_chat_name_their_field(fields: dict[str, object], param: s
         ({"tools": [ITEM_TOOL], "tool_choice": {"type": "web_search_preview"}}, "tool_choice"),
         ({"tools": [ITEM_TOOL], "text": {"format": {"type": "json_object"}}}, "text.format"),
         ({"input": [{"type": "reasoning", "id": "x"}]}, "input"),
+        ({"tools": [ITEM_TOOL], "top_logprobs": 2}, "top_logprobs"),
+        ({"tools": [ITEM_TOOL], "include": ["message.output_text.logprobs"]}, "include"),
         ({"input": [{"type": "function_call", "name": "x"}]}, "input.call_id"),
         ({"input": [USER] * 1025}, "input"),
         ({"input": [{"role": "user", "content": ""}]}, "input"),
