@@ -12,11 +12,10 @@ Scans are coroutines that get one character a step: whatever the text's cuts, th
 a string they also take a `PLAIN` run of characters in one step, since most of a call is that.
 """
 
+import json
 import re
 from collections.abc import Callable, Generator
 from typing import Final, Protocol, TypeVar
-
-import orjson
 
 MAX_DEPTH: Final = 64
 """Deepest nesting of the arguments; deeper ones end the call."""
@@ -180,10 +179,7 @@ def _plain(char: str) -> Scan[tuple[str, str]]:
     """Scan a key or a name; return its text and the character after it."""
     parts: list[str] = []
     char = yield from _string(char, parts.append)
-    try:
-        text: str = orjson.loads("".join(parts))
-    except orjson.JSONDecodeError:  # half a pair
-        raise NotACall from None
+    text: str = json.loads("".join(parts))
     return text, char
 
 
