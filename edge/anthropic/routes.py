@@ -28,6 +28,7 @@ from edge.upstream.answers import served_model
 from edge.upstream.connection import Upstream
 from edge.upstream.errors import UpstreamError
 from edge.upstream.records import ModelRecord, NewPrediction
+from edge.upstream.tools import takes_tools
 
 Endpoint = Callable[[Request], Awaitable[ASGIApp]]
 
@@ -68,16 +69,20 @@ class AnthropicApi:
         """Answer a conversation. Attached."""
         body = read_body(MessageBody, await read_json(request, self._options.body))
         model = await self._model(request, body)
-        generation = message_generation(body, chat_template=model.chat_template)
+        generation = message_generation(body, chat_template=model.chat_template, tools=takes_tools(model))
+        tools = body.tool_use
+        reader = tools.reader(model) if tools is not None else None
         news = [NewPrediction(model.name, generation, labels=LABELS)]
         if body.stream:
-            rendering = MessageStream(model.name, body.max_tokens)
+            rendering = MessageStream(model.name, body.max_tokens, reader)
             refuse = partial(upstream_response, request_id=caller_of(request).request_id)
             if wants_resumable(request):
+                if reader is not None:
+                    raise RequestRefused("X-Resumable", "a stream with tools cannot be resumed")
                 return await self._resumables.begin(request, news[0], rendering, refuse, PING)
             return self._answers.stream(request, news, rendering, refuse, PING)
         whole = await self._answers.whole(request, news)
-        message = whole_body(whole.accepted[0], whole.answers[0], model.name, body.max_tokens)
+        message = whole_body(whole.accepted[0], whole.answers[0], model.name, body.max_tokens, reader)
         return _json(message, whole.headers)
 
     async def resume(self, request: Request) -> ASGIApp:
@@ -92,7 +97,7 @@ class AnthropicApi:
         """Count what a message would feed to the model. Nothing is created."""
         body = read_body(CountBody, await read_json(request, self._options.body))
         model = await self._model(request, body)
-        given = chat_input(body, chat_template=model.chat_template)
+        given = chat_input(body, chat_template=model.chat_template, tools=takes_tools(model))
         count = await self._upstream.models.count_tokens(model.name, given, caller=caller_of(request))
         return _json({"input_tokens": count}, {})
 

@@ -21,19 +21,22 @@ from edge.http.problem_responses import ProblemError
 from edge.http.resumable import ResumableAnswers, wants_resumable
 from edge.http.sse_response import SseTiming
 from edge.http.wire_json import encode_json
-from edge.openai import chat_schema, completions_schema, generate, responses_schema
+from edge.openai import chat_schema, completions_schema, generate, item_references, responses_schema
 from edge.openai.chat import ChatStream, chat_body
 from edge.openai.chat_schema import ChatBody, chat_generations, read_chat
 from edge.openai.completions import CompletionStream, completion_body
 from edge.openai.completions_schema import completion_generations, read_completion
 from edge.openai.errors import RequestRefused, problem_shape, refusal, upstream_response
-from edge.openai.responses import ResponseStream, response_body
+from edge.openai.item_references import ItemReferences
+from edge.openai.response_bodies import response_body
+from edge.openai.responses import ResponseStream
 from edge.openai.responses_schema import read_response, response_generation
 from edge.protocol import sse
 from edge.upstream.answers import served_model
 from edge.upstream.connection import Upstream
 from edge.upstream.errors import UpstreamError
 from edge.upstream.records import Generation, ModelRecord, NewPrediction
+from edge.upstream.tools import takes_tools
 
 Endpoint = Callable[[Request], Awaitable[ASGIApp]]
 
@@ -62,6 +65,7 @@ class OpenAiApi:
         self._options = options
         self._answers = AttachedAnswers(upstream.predictions, options.timing, lifecycle)
         self._resumables = ResumableAnswers(upstream.predictions, options.timing, lifecycle)
+        self._references = ItemReferences(upstream.predictions, upstream.models)
 
     def routes(self) -> list[BaseRoute]:
         """Return all routes."""
@@ -90,17 +94,25 @@ class OpenAiApi:
             model,
             "openai.chat",
             chat_generations(
-                body, chat_template=model.chat_template, default_tokens=self._options.default_max_tokens
+                body,
+                chat_template=model.chat_template,
+                default_tokens=self._options.default_max_tokens,
+                tools=takes_tools(model),
             ),
         )
-        logprobs = bool(body.logprobs)
+        logprobs, tools = bool(body.logprobs), body.tool_use
         if body.stream and wants_resumable(request):
+            if tools is not None:
+                raise RequestRefused("A stream with tools cannot be resumed.", "X-Resumable")
             return await self._begin_resumable(request, model, body, news)
         if body.stream:
-            stream = ChatStream(model, body.choices, include_usage=body.include_usage, logprobs=logprobs)
+            stream = ChatStream(
+                model, body.choices, include_usage=body.include_usage, logprobs=logprobs, tools=tools
+            )
             return self._answers.stream(request, news, stream, _refuse(chat_schema.NAMES))
         whole = await self._answers.whole(request, news)
-        return _json(chat_body(whole.accepted, whole.answers, model, logprobs=logprobs), whole.headers)
+        told = chat_body(whole.accepted, whole.answers, model, logprobs=logprobs, tools=tools)
+        return _json(told, whole.headers)
 
     async def _begin_resumable(
         self, request: Request, model: ModelRecord, body: ChatBody, news: Sequence[NewPrediction]
@@ -137,19 +149,29 @@ class OpenAiApi:
         return _json(completion_body(whole.accepted, whole.answers, model, body), whole.headers)
 
     async def responses(self, request: Request) -> ASGIApp:
-        """Answer an input by one message. Attached."""
+        """Answer an input. Attached."""
         body = read_response(await read_json(request, self._options.body))
+        body = await self._references.resolved(body, caller_of(request))
         model = await self._model(request, body.model)
         generation = response_generation(
-            body, chat_template=model.chat_template, default_tokens=self._options.default_max_tokens
+            body,
+            chat_template=model.chat_template,
+            default_tokens=self._options.default_max_tokens,
+            tools=takes_tools(model),
         )
-        news = _news(model, "openai.responses", (generation,))
+        tools = body.tool_use
+        reader = tools.reader(model) if tools is not None else None
+        news = _news(model, item_references.API, (generation,))
+        if tools is not None and not tools.is_parallel:
+            labels = (*news[0].labels, (item_references.ONE_CALL_LABEL, "1"))
+            news = [replace(news[0], labels=labels)]
         if body.stream:
             _refuse_resumable(request)
             refuse = _refuse(responses_schema.NAMES)
-            return self._answers.stream(request, news, ResponseStream(model.name, body), refuse)
+            return self._answers.stream(request, news, ResponseStream(model.name, body, reader), refuse)
         whole = await self._answers.whole(request, news)
-        return _json(response_body(whole.accepted[0], whole.answers[0], model.name, body), whole.headers)
+        told = response_body(whole.accepted[0], whole.answers[0], model.name, body, reader)
+        return _json(told, whole.headers)
 
     async def generate(self, request: Request) -> ASGIApp:
         """Stream the tokens after a prompt. Attached."""
