@@ -28,7 +28,7 @@ from edge.upstream.answers import served_model
 from edge.upstream.connection import Upstream
 from edge.upstream.errors import UpstreamError
 from edge.upstream.records import ModelRecord, NewPrediction
-from edge.upstream.tools import takes_tools
+from edge.upstream.tools import one_call_labels, reader_of, takes_tools
 
 Endpoint = Callable[[Request], Awaitable[ASGIApp]]
 
@@ -72,13 +72,11 @@ class AnthropicApi:
         generation = message_generation(body, chat_template=model.chat_template, tools=takes_tools(model))
         tools = body.tool_use
         reader = tools.reader(model) if tools is not None else None
-        news = [NewPrediction(model.name, generation, labels=LABELS)]
+        news = [NewPrediction(model.name, generation, labels=(*LABELS, *one_call_labels(tools)))]
         if body.stream:
             rendering = MessageStream(model.name, body.max_tokens, reader)
             refuse = partial(upstream_response, request_id=caller_of(request).request_id)
             if wants_resumable(request):
-                if reader is not None:
-                    raise RequestRefused("X-Resumable", "a stream with tools cannot be resumed")
                 return await self._resumables.begin(request, news[0], rendering, refuse, PING)
             return self._answers.stream(request, news, rendering, refuse, PING)
         whole = await self._answers.whole(request, news)
@@ -89,7 +87,8 @@ class AnthropicApi:
         """Stream a resumable message after `Last-Event-ID`. Detached."""
         record = await self._resumables.find(request, "anthropic.messages")
         limit = record.generation.stopping.max_tokens if record.generation is not None else None
-        rendering = MessageStream(record.model, limit or 0)
+        model = await served_model(record.model, self._upstream.models, caller_of(request))
+        rendering = MessageStream(record.model, limit or 0, reader_of(record, model))
         refuse = partial(upstream_response, request_id=caller_of(request).request_id)
         return self._resumables.resume(request, record, rendering, refuse, PING)
 

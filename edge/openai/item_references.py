@@ -15,13 +15,9 @@ from edge.upstream.answers import served_model
 from edge.upstream.errors import Reason, UpstreamError
 from edge.upstream.metadata import Caller
 from edge.upstream.port import UpstreamModels, UpstreamPredictions
-from edge.upstream.records import ChatInput, PredictionRecord
-from edge.upstream.tools import ToolUse, takes_tools
+from edge.upstream.tools import reader_of, tool_use_of
 
 API: Final = "openai.responses"
-ONE_CALL_LABEL: Final = "openai.one_call"
-"""Label of a response that ended with its first call."""
-
 MAX_PREDICTIONS: Final = 128
 """Most earlier responses that one input may refer to."""
 
@@ -72,21 +68,11 @@ class ItemReferences:
             if error.reason is not Reason.PREDICTION_NOT_FOUND:
                 raise
             return Blocks()
-        use = tool_use_of(record)
         reader = None
-        if use is not None:
-            model = await served_model(record.model, self._models, caller)
-            reader = use.reader(model) if takes_tools(model) else None
+        if tool_use_of(record) is not None:
+            reader = reader_of(record, await served_model(record.model, self._models, caller))
         is_ours = dict(record.labels).get("api") == API
         return read_blocks("".join(record.output) if is_ours else "", reader)
-
-
-def tool_use_of(record: PredictionRecord) -> ToolUse | None:
-    """Return what a response was asked of tools."""
-    given = record.generation.input if record.generation is not None else None
-    if not isinstance(given, ChatInput) or not given.tools:
-        return None
-    return ToolUse(given.tools, given.forced_tool, ONE_CALL_LABEL not in dict(record.labels))
 
 
 def item_of(prediction_id: str, blocks: Blocks, kind: str, number: int) -> Item | None:

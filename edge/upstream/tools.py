@@ -6,10 +6,13 @@ from typing import Final
 import orjson
 
 from edge.protocol.tool_calls import Form, ToolCallReader
-from edge.upstream.records import ModelRecord, Tool
+from edge.upstream.records import ChatInput, ModelRecord, PredictionRecord, Tool
 
 INVALID: Final = "INVALID_JSON"
 """Key that arguments which are no JSON object stand under where an object is needed."""
+
+ONE_CALL_LABEL: Final = "tools.one_call"
+"""Label of a prediction whose answer ends with its first call."""
 
 _FORMS: Final = {form.value: form for form in Form if form is not Form.FORCED}
 
@@ -37,6 +40,25 @@ class ToolUse:
 def takes_tools(model: ModelRecord) -> bool:
     """Return whether we can read the calls of `model`."""
     return model.tool_format in _FORMS
+
+
+def one_call_labels(use: ToolUse | None) -> tuple[tuple[str, str], ...]:
+    """Return the labels by which `tool_use_of` knows what the request does not say."""
+    return () if use is None or use.is_parallel else ((ONE_CALL_LABEL, "1"),)
+
+
+def tool_use_of(record: PredictionRecord) -> ToolUse | None:
+    """Return what a prediction was asked of tools."""
+    given = record.generation.input if record.generation is not None else None
+    if not isinstance(given, ChatInput) or not given.tools:
+        return None
+    return ToolUse(given.tools, given.forced_tool, ONE_CALL_LABEL not in dict(record.labels))
+
+
+def reader_of(record: PredictionRecord, model: ModelRecord) -> ToolCallReader | None:
+    """Return what reads the output of a prediction; None where all of it is text."""
+    use = tool_use_of(record)
+    return use.reader(model) if use is not None and takes_tools(model) else None
 
 
 def object_of(arguments: str) -> dict[str, object]:

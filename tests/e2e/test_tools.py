@@ -23,6 +23,11 @@ TOOLS: dict[str, list[dict[str, object]]] = {
     "responses": [{"type": "function", **FUNCTION}],
     "messages": [{"name": "get_weather", "description": "Tell the weather.", "input_schema": SCHEMA}],
 }
+ONE_CALL: dict[str, dict[str, object]] = {
+    "chat": {"parallel_tool_calls": False},
+    "responses": {"parallel_tool_calls": False},
+    "messages": {"tool_choice": {"type": "auto", "disable_parallel_tool_use": True}},
+}
 WITH_TOOLS = (CHAT, RESPONSES, MESSAGES)
 ENDS = {"chat": "tool_calls", "responses": "completed", "messages": "tool_use"}
 each = pytest.mark.parametrize("dialect", WITH_TOOLS, ids=name_of)
@@ -165,13 +170,6 @@ async def test_a_model_without_tools_refuses_earlier_calls_by_name(without: Pair
     ]
     answer = await post(without, CHAT, "", messages=messages, tools=[])
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "tools")
-
-
-@pytest.mark.parametrize("dialect", [CHAT, MESSAGES], ids=name_of)
-async def test_a_stream_with_tools_is_not_resumable(pair: Pair, dialect: Dialect) -> None:
-    body = dialect.body("x", stream=True, tools=TOOLS[dialect.name])
-    answer = await pair.http.post(pair.edge.url + dialect.path, json=body, headers={"X-Resumable": "true"})
-    assert answer.status_code == 400 and "X-Resumable" in json.dumps(answer.json()["error"])
 
 
 @each
