@@ -57,6 +57,9 @@ _NAMES: Final = {
     "prompt": "messages",
     "chat": "messages",
     "token_ids": "messages",
+    "forced_tool": "tool_choice",
+    "continue_final_message": "messages",
+    "tools[].parameters": "tools[].input_schema",
 }
 """Fields of the service by their names here, where they differ."""
 

@@ -28,6 +28,7 @@ from edge.upstream.answers import served_model
 from edge.upstream.connection import Upstream
 from edge.upstream.errors import UpstreamError
 from edge.upstream.records import ModelRecord, NewPrediction
+from edge.upstream.tools import one_call_labels, reader_of, takes_tools
 
 Endpoint = Callable[[Request], Awaitable[ASGIApp]]
 
@@ -68,23 +69,26 @@ class AnthropicApi:
         """Answer a conversation. Attached."""
         body = read_body(MessageBody, await read_json(request, self._options.body))
         model = await self._model(request, body)
-        generation = message_generation(body, chat_template=model.chat_template)
-        news = [NewPrediction(model.name, generation, labels=LABELS)]
+        generation = message_generation(body, chat_template=model.chat_template, tools=takes_tools(model))
+        tools = body.tool_use
+        reader = tools.reader(model) if tools is not None else None
+        news = [NewPrediction(model.name, generation, labels=(*LABELS, *one_call_labels(tools)))]
         if body.stream:
-            rendering = MessageStream(model.name, body.max_tokens)
+            rendering = MessageStream(model.name, body.max_tokens, reader)
             refuse = partial(upstream_response, request_id=caller_of(request).request_id)
             if wants_resumable(request):
                 return await self._resumables.begin(request, news[0], rendering, refuse, PING)
             return self._answers.stream(request, news, rendering, refuse, PING)
         whole = await self._answers.whole(request, news)
-        message = whole_body(whole.accepted[0], whole.answers[0], model.name, body.max_tokens)
+        message = whole_body(whole.accepted[0], whole.answers[0], model.name, body.max_tokens, reader)
         return _json(message, whole.headers)
 
     async def resume(self, request: Request) -> ASGIApp:
         """Stream a resumable message after `Last-Event-ID`. Detached."""
         record = await self._resumables.find(request, "anthropic.messages")
         limit = record.generation.stopping.max_tokens if record.generation is not None else None
-        rendering = MessageStream(record.model, limit or 0)
+        model = await served_model(record.model, self._upstream.models, caller_of(request))
+        rendering = MessageStream(record.model, limit or 0, reader_of(record, model))
         refuse = partial(upstream_response, request_id=caller_of(request).request_id)
         return self._resumables.resume(request, record, rendering, refuse, PING)
 
@@ -92,7 +96,7 @@ class AnthropicApi:
         """Count what a message would feed to the model. Nothing is created."""
         body = read_body(CountBody, await read_json(request, self._options.body))
         model = await self._model(request, body)
-        given = chat_input(body, chat_template=model.chat_template)
+        given = chat_input(body, chat_template=model.chat_template, tools=takes_tools(model))
         count = await self._upstream.models.count_tokens(model.name, given, caller=caller_of(request))
         return _json({"input_tokens": count}, {})
 

@@ -3,18 +3,33 @@
 Choices: unknown fields are ignored and types are strict; text blocks of a content, and turns of one
 role in a row, are joined by line feeds; `thinking` blocks that come back to us are dropped, and asking
 to think is ignored, since no model here does; `max_tokens: 0` is refused, as nothing is primed by it;
-other blocks and tools are refused by name.
+other blocks are refused by name. A final assistant message is unfinished: the answer goes on with it.
+Tools do not go with an output format, which would forbid the model to call.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Final, Literal, TypeVar
+from typing import Annotated, Final, Literal, TypeVar, assert_never
 
 import orjson
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError
-from pydantic_core import ErrorDetails, PydanticCustomError
+from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, ValidationError
+from pydantic_core import ErrorDetails
 
 from edge.anthropic.errors import RequestRefused
-from edge.upstream.records import ChatInput, ChatMessage, Generation, Sampling, Stopping
+from edge.anthropic.tools import (
+    Block,
+    Content,
+    GivenTools,
+    Strict,
+    TextBlock,
+    ToolChoice,
+    ToolResultBlock,
+    ToolUseBlock,
+    blocks_of,
+    read_tool_use,
+    unsupported,
+)
+from edge.upstream.records import ChatInput, ChatMessage, Generation, Sampling, Stopping, ToolCall
+from edge.upstream.tools import ToolUse
 
 MAX_MESSAGES: Final = 1024
 MAX_STOP_SEQUENCES: Final = 16
@@ -22,72 +37,72 @@ MAX_STOP_BYTES: Final = 256
 MAX_JSON_SCHEMA_BYTES: Final = 16 * 1024
 
 HARMLESS: Final[Mapping[str, tuple[object, ...]]] = {
-    "tools": ([],),
-    "tool_choice": ({"type": "none"}, {"type": "auto"}),
     "mcp_servers": ([],),
     "container": (),
 }
 """Fields we know and cannot do, and the values of them that ask for nothing."""
 
 
-def _unsupported(text: str) -> PydanticCustomError:
-    return PydanticCustomError("unsupported", "{text}", {"text": text})
-
-
-def _text(value: object) -> object:
-    """Return a content that is a list of text blocks as text; anything else as it is."""
-    if not isinstance(value, list):
-        return value
-    texts: list[str] = []
-    for at, block in enumerate(value):
-        kind = block.get("type") if isinstance(block, dict) else None
-        if kind in ("thinking", "redacted_thinking"):
-            continue
-        if kind != "text":
-            shown = f" of type '{kind:.40}'" if isinstance(kind, str) else ""
-            raise _unsupported(f"block {at}{shown} is not supported, only text")
-        if not isinstance(block["text"] if "text" in block else None, str):
-            raise _unsupported(f"block {at} needs a text")
-        texts.append(block["text"])
-    return "\n".join(texts)
-
-
 def _sequence(value: str) -> str:
     if not 0 < len(value.encode()) <= MAX_STOP_BYTES:
-        raise _unsupported(f"each must have 1 to {MAX_STOP_BYTES} bytes")
+        raise unsupported(f"each must have 1 to {MAX_STOP_BYTES} bytes")
     return value
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
+_Body = TypeVar("_Body", bound=Strict)
 
 
-_Body = TypeVar("_Body", bound=_Strict)
-_Content = Annotated[str, BeforeValidator(_text)]
-
-
-class Message(_Strict):
+class Message(Strict):
     """One turn."""
 
     role: Literal["user", "assistant"]
-    content: _Content
+    content: Annotated[list[Block], BeforeValidator(blocks_of)]
+
+    def turns(self) -> list[ChatMessage]:
+        """Return it for the service: a call's result is a turn of its own."""
+        texts: list[str] = []
+        calls: list[ToolCall] = []
+        turns: list[ChatMessage] = []
+        for block in self.content:
+            match block:
+                case TextBlock():
+                    texts.append(block.text)
+                case ToolUseBlock():
+                    calls.append(block.call())
+                case ToolResultBlock():
+                    if texts:
+                        turns.append(ChatMessage(self.role, "\n".join(texts)))
+                        texts = []
+                    turns.append(ChatMessage("tool", block.text, tool_call_id=block.tool_use_id))
+                case _:
+                    assert_never(block)
+        if texts or calls or not turns:
+            turns.append(ChatMessage(self.role, "\n".join(texts), tuple(calls)))
+        return turns
 
 
-class _Format(_Strict):
+class _Format(Strict):
     type: Literal["json_schema"]
     schema_: Annotated[dict[str, JsonValue], Field(alias="schema")]
 
 
-class _OutputConfig(_Strict):
+class _OutputConfig(Strict):
     format: _Format | None = None
 
 
-class CountBody(_Strict):
+class CountBody(Strict):
     """The body of a count: that of a message without what decides the answer."""
 
     model: str
     messages: Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES)]
-    system: _Content | None = None
+    system: Content | None = None
+    tools: GivenTools | None = None
+    tool_choice: ToolChoice | None = None
+
+    @property
+    def tool_use(self) -> ToolUse | None:
+        """What it asks of tools. Raises RequestRefused."""
+        return read_tool_use(self.tools or (), self.tool_choice)
 
 
 class MessageBody(CountBody):
@@ -136,32 +151,57 @@ def read_body(kind: type[_Body], body: object) -> _Body:
         raise _fault(error.errors(include_url=False)[0]) from None
 
 
-def chat_input(body: CountBody, *, chat_template: bool) -> ChatInput:
-    """Return the conversation. Raises RequestRefused for one that cannot be rendered."""
+def chat_input(body: CountBody, *, chat_template: bool, tools: bool = False) -> ChatInput:
+    """Return the conversation; `tools`: whether the model takes any. Raises RequestRefused."""
     if not chat_template:
         raise RequestRefused("messages", "this model has no chat template")
-    if body.messages[-1].role == "assistant":
-        at = len(body.messages) - 1
-        text = "a final assistant message (prefill) is not supported: the model's template cannot continue it"
-        raise RequestRefused(f"messages.{at}.role", text)
+    use = body.tool_use
+    if use is not None and not tools:
+        raise RequestRefused("tools", "this model takes no tools")
     turns = [ChatMessage("system", body.system)] if body.system else []
-    for message in body.messages:
-        if turns and turns[-1].role == message.role:
-            turns[-1] = ChatMessage(message.role, f"{turns[-1].content}\n{message.content}")
-        else:
-            turns.append(ChatMessage(message.role, message.content))
-    if not any(turn.content for turn in turns if turn.role != "system"):
+    for at, message in enumerate(body.messages):
+        _check_blocks(message, at)
+        for turn in message.turns():
+            if turns and turn.role != "tool" and turns[-1].role == turn.role:
+                turns[-1] = _joined(turns[-1], turn)
+            else:
+                turns.append(turn)
+    if not any(turn.content or turn.tool_calls for turn in turns if turn.role != "system"):
         raise RequestRefused("messages", "at least one message needs content")
-    return ChatInput(tuple(turns))
+    last = f"messages.{len(body.messages) - 1}"
+    is_prefill = turns[-1].role == "assistant"
+    if is_prefill and turns[-1].tool_calls:
+        raise RequestRefused(last, "a final tool_use needs its tool_result in a user message")
+    if is_prefill and use is not None and use.forced is not None:
+        raise RequestRefused(last, "a final assistant message cannot be combined with a forced tool")
+    if use is None:
+        return ChatInput(tuple(turns), continue_final_message=is_prefill)
+    return ChatInput(tuple(turns), use.tools, use.forced, is_prefill)
 
 
-def message_generation(body: MessageBody, *, chat_template: bool) -> Generation:
-    """Return what to generate. Raises RequestRefused."""
+def _check_blocks(message: Message, at: int) -> None:
+    """Raise RequestRefused for blocks of the other role."""
+    for number, block in enumerate(message.content):
+        if block.type == ("tool_use" if message.role == "user" else "tool_result"):
+            text = f"{block.type} blocks do not belong in a message of the {message.role}"
+            raise RequestRefused(f"messages.{at}.content.{number}", text)
+
+
+def _joined(first: ChatMessage, second: ChatMessage) -> ChatMessage:
+    texts = [turn.content for turn in (first, second) if turn.content]
+    return ChatMessage(first.role, "\n".join(texts), first.tool_calls + second.tool_calls)
+
+
+def message_generation(body: MessageBody, *, chat_template: bool, tools: bool = False) -> Generation:
+    """Return what to generate; `tools`: whether the model takes any. Raises RequestRefused."""
+    schema = body.json_schema
+    if schema is not None and body.tool_use is not None:
+        raise RequestRefused("output_config.format", "cannot be combined with tools")
     return Generation(
-        input=chat_input(body, chat_template=chat_template),
+        input=chat_input(body, chat_template=chat_template, tools=tools),
         sampling=Sampling(temperature=body.temperature, top_p=body.top_p, top_k=body.top_k),
         stopping=Stopping(max_tokens=body.max_tokens, stop=tuple(body.stop_sequences or ())),
-        json_schema=body.json_schema,
+        json_schema=schema,
     )
 
 

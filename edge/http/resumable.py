@@ -4,14 +4,14 @@ Such a stream carries SSE ids and its answer names in `Location` where it goes o
 `Last-Event-ID`. A dropped connection must then not end it, so its prediction is detached: only its
 own end, a cancel or the run limit do.
 
-The last frame of every event carries the event's id, so frames before it come again with it if the
-connection breaks in between. The first id comes with the first output, or the end: whoever has one
-has all that a dialect says before.
+Every frame has an id. A resumed stream is rendered from its beginning, log entry by log entry, and what
+the reader has is left out: a rendering may keep any state, and a cut between two frames of one event
+neither repeats nor loses one.
 """
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final, Protocol
+from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -20,10 +20,10 @@ from starlette.types import ASGIApp
 from edge.http.lifecycle import Lifecycle
 from edge.http.middleware import caller_of
 from edge.http.sse_response import FirstBytes, Refuse, SseRendering, SseResponse, SseTiming
-from edge.protocol.event_ids import Cursor, format_id, parse_last_event_id
+from edge.protocol.event_ids import Cursor, cursor_after, format_id, parse_last_event_id
 from edge.protocol.sse import encode_retry
 from edge.upstream.errors import Reason, UpstreamError
-from edge.upstream.events import Accepted, PredictionEvent
+from edge.upstream.events import PredictionEvent
 from edge.upstream.port import Choice, UpstreamPredictions
 from edge.upstream.records import NewPrediction, PredictionRecord
 
@@ -35,35 +35,27 @@ def wants_resumable(request: Request) -> bool:
     return request.headers.get("x-resumable", "").strip().lower() in ("true", "1")
 
 
-class ResumableRendering(SseRendering[Choice], Protocol):
-    """A rendering that can begin in the middle."""
-
-    def go_on(self) -> None:
-        """Note that the reader has everything up to some output."""
-        ...
-
-
 class _WithIds:
-    """Adds ids to the frames of a rendering. An `SseRendering` of single events."""
+    """Adds ids to the frames of a rendering, and leaves out those up to a place. An `SseRendering`."""
 
-    def __init__(self, inner: ResumableRendering, created_s: int) -> None:
+    def __init__(self, inner: SseRendering[Choice], created_s: int, after: Cursor) -> None:
         self._inner = inner
         self._created_s = created_s
+        self._after = after
 
     @property
     def ended(self) -> bool:
         return self._inner.ended
 
     def render(self, event: PredictionEvent) -> bytes:
-        frames = self._inner.render(Choice(0, event))
-        if not frames:
-            return b""
-        last = frames.rfind(b"\n\n", 0, -2) + 2 if b"\n\n" in frames[:-2] else 0
-        return b"%sid: %s\n%s" % (
-            frames[:last],
-            format_id(self._created_s, event.sequence).encode(),
-            frames[last:],
-        )
+        frames = self._inner.render(Choice(0, event)).split(b"\n\n")[:-1]
+        shown = []
+        for part, frame in enumerate(frames, 1):
+            at = cursor_after(event.sequence, part, len(frames))
+            if at > self._after:
+                place = format_id(self._created_s, at.sequence, at.part)
+                shown.append(b"id: %s\n%s\n\n" % (place.encode(), frame))
+        return b"".join(shown)
 
     def render_failure(self, error: UpstreamError) -> bytes:
         return self._inner.render_failure(error)
@@ -87,7 +79,7 @@ class ResumableAnswers:
         self,
         request: Request,
         new: NewPrediction,
-        rendering: ResumableRendering,
+        rendering: SseRendering[Choice],
         refuse: Refuse,
         keepalive: bytes,
     ) -> ASGIApp:
@@ -111,7 +103,7 @@ class ResumableAnswers:
         self,
         request: Request,
         record: PredictionRecord,
-        rendering: ResumableRendering,
+        rendering: SseRendering[Choice],
         refuse: Refuse,
         keepalive: bytes,
     ) -> ASGIApp:
@@ -122,9 +114,6 @@ class ResumableAnswers:
             if record.status.is_terminal:
                 return Response(None, 204)
             cursor = START if cursor.sequence > record.last_sequence else cursor
-        if cursor.sequence:
-            rendering.render(Choice(0, Accepted(1, record.id, record.created_at)))
-            rendering.go_on()
         return self._answer(request, record, cursor, rendering, refuse, keepalive)
 
     def _answer(
@@ -132,19 +121,19 @@ class ResumableAnswers:
         request: Request,
         record: PredictionRecord,
         cursor: Cursor,
-        rendering: ResumableRendering,
+        rendering: SseRendering[Choice],
         refuse: Refuse,
         keepalive: bytes,
         *headers: tuple[bytes, bytes],
     ) -> ASGIApp:
         identity = record.id.encode()
         return SseResponse(
-            self.predictions.open_stream(record.id, cursor.sequence, caller=caller_of(request)),
-            _WithIds(rendering, int(record.created_at.timestamp())),
+            self.predictions.open_stream(record.id, 0, caller=caller_of(request), unjoined=True),
+            _WithIds(rendering, int(record.created_at.timestamp()), cursor),
             timing=self.timing,
             lifecycle=self.lifecycle,
             refuse=refuse,
             headers=((b"x-request-id", identity), (b"request-id", identity), *headers),
-            first_bytes=FirstBytes.AT_ONCE if cursor.sequence else FirstBytes.FIRST_FRAME,
+            first_bytes=FirstBytes.FIRST_FRAME if cursor == START else FirstBytes.AT_ONCE,
             keepalive=keepalive,
         )

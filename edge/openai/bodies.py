@@ -8,6 +8,7 @@ from typing import Final
 
 from edge.http.wire_json import data_frame
 from edge.openai.errors import upstream_body
+from edge.protocol.tool_calls import ToolCallReader
 from edge.upstream.errors import UpstreamError
 from edge.upstream.events import Accepted, Completed, FinishReason, TokenLogprob, TopLogprob, Usage
 from edge.upstream.records import ModelRecord
@@ -61,9 +62,16 @@ def usage_body(usage: Usage) -> dict[str, object]:
     }
 
 
-def finish_reason(end: Completed) -> str:
-    """Return why a prediction that succeeded ended."""
-    return "length" if end.finish_reason is FinishReason.LENGTH else "stop"
+def finish_reason(end: Completed, reader: ToolCallReader | None = None) -> str:
+    """Return why a prediction that succeeded ended; `reader` has read all of it."""
+    if end.finish_reason is FinishReason.LENGTH and (reader is None or not reader.is_closed):
+        return "length"
+    return "tool_calls" if reader is not None and reader.calls else "stop"
+
+
+def call_id(prediction_id: str, index: int) -> str:
+    """Return the id of a prediction's call: the same whenever it is read."""
+    return f"call_{prediction_id}_{index}"
 
 
 def failure_frames(error: UpstreamError) -> bytes:

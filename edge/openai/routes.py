@@ -19,29 +19,40 @@ from edge.http.lifecycle import Lifecycle
 from edge.http.middleware import caller_of
 from edge.http.problem_responses import ProblemError
 from edge.http.resumable import ResumableAnswers, wants_resumable
-from edge.http.sse_response import SseTiming
+from edge.http.sse_response import SseRendering, SseTiming
 from edge.http.wire_json import encode_json
-from edge.openai import chat_schema, completions_schema, generate, responses_schema
+from edge.openai import (
+    chat_schema,
+    completions_schema,
+    generate,
+    item_references,
+    responses_schema,
+    resuming,
+)
 from edge.openai.chat import ChatStream, chat_body
-from edge.openai.chat_schema import ChatBody, chat_generations, read_chat
+from edge.openai.chat_schema import chat_generations, read_chat
 from edge.openai.completions import CompletionStream, completion_body
 from edge.openai.completions_schema import completion_generations, read_completion
 from edge.openai.errors import RequestRefused, problem_shape, refusal, upstream_response
-from edge.openai.responses import ResponseStream, response_body
+from edge.openai.item_references import ItemReferences
+from edge.openai.response_bodies import response_body
+from edge.openai.responses import ResponseStream
 from edge.openai.responses_schema import read_response, response_generation
+from edge.openai.resuming import Renew
 from edge.protocol import sse
 from edge.upstream.answers import served_model
 from edge.upstream.connection import Upstream
 from edge.upstream.errors import UpstreamError
+from edge.upstream.port import Choice
 from edge.upstream.records import Generation, ModelRecord, NewPrediction
+from edge.upstream.tools import one_call_labels, takes_tools
 
 Endpoint = Callable[[Request], Awaitable[ASGIApp]]
 
+PREFIXES: Final = ("/v1", "/openai/v1")
+
 API_LABEL: Final = "api"
 """Label that names the endpoint a prediction came through."""
-
-USAGE_LABEL: Final = "openai.include_usage"
-"""Label of a resumable stream: whether it ends with its usage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +73,7 @@ class OpenAiApi:
         self._options = options
         self._answers = AttachedAnswers(upstream.predictions, options.timing, lifecycle)
         self._resumables = ResumableAnswers(upstream.predictions, options.timing, lifecycle)
+        self._references = ItemReferences(upstream.predictions, upstream.models)
 
     def routes(self) -> list[BaseRoute]:
         """Return all routes."""
@@ -70,15 +82,28 @@ class OpenAiApi:
             ("/completions", self.completions, completions_schema.NAMES),
             ("/responses", self.responses, responses_schema.NAMES),
         )
-        resume = _answering(self.resume_chat, chat_schema.NAMES)
+        resumed: tuple[tuple[str, str, Renew, Mapping[str, str]], ...] = (
+            ("/chat/completions", "openai.chat", resuming.chat_stream, chat_schema.NAMES),
+            ("/completions", "openai.completions", resuming.completion_stream, completions_schema.NAMES),
+            ("/responses", item_references.API, resuming.response_stream, responses_schema.NAMES),
+        )
+        tokens = self._resume("generate", resuming.token_stream, generate.NAMES)
         return [
-            Route("/v1/chat/completions/{prediction_id}/stream", resume, methods=["GET"]),
-            Route("/openai/v1/chat/completions/{prediction_id}/stream", resume, methods=["GET"]),
             Route("/generate", _answering(self.generate, generate.NAMES), methods=["POST"]),
+            Route("/generate/{prediction_id}/stream", tokens, methods=["GET"]),
             *(
                 Route(prefix + path, _answering(endpoint, names), methods=["POST"])
-                for prefix in ("/v1", "/openai/v1")
+                for prefix in PREFIXES
                 for path, endpoint, names in table
+            ),
+            *(
+                Route(
+                    f"{prefix}{path}/{{prediction_id}}/stream",
+                    self._resume(api, renew, names),
+                    methods=["GET"],
+                )
+                for prefix in PREFIXES
+                for path, api, renew, names in resumed
             ),
         ]
 
@@ -90,39 +115,22 @@ class OpenAiApi:
             model,
             "openai.chat",
             chat_generations(
-                body, chat_template=model.chat_template, default_tokens=self._options.default_max_tokens
+                body,
+                chat_template=model.chat_template,
+                default_tokens=self._options.default_max_tokens,
+                tools=takes_tools(model),
             ),
         )
-        logprobs = bool(body.logprobs)
-        if body.stream and wants_resumable(request):
-            return await self._begin_resumable(request, model, body, news)
+        logprobs, tools = bool(body.logprobs), body.tool_use
         if body.stream:
-            stream = ChatStream(model, body.choices, include_usage=body.include_usage, logprobs=logprobs)
-            return self._answers.stream(request, news, stream, _refuse(chat_schema.NAMES))
+            stream = ChatStream(
+                model, body.choices, include_usage=body.include_usage, logprobs=logprobs, tools=tools
+            )
+            labels = resuming.chat_labels(body)
+            return await self._streamed(request, news, stream, chat_schema.NAMES, lambda: labels)
         whole = await self._answers.whole(request, news)
-        return _json(chat_body(whole.accepted, whole.answers, model, logprobs=logprobs), whole.headers)
-
-    async def _begin_resumable(
-        self, request: Request, model: ModelRecord, body: ChatBody, news: Sequence[NewPrediction]
-    ) -> ASGIApp:
-        if body.choices != 1:
-            raise RequestRefused("A stream with 'X-Resumable' has one choice.", "n")
-        new = replace(news[0], labels=(*news[0].labels, (USAGE_LABEL, str(body.include_usage))))
-        stream = ChatStream(model, 1, include_usage=body.include_usage, logprobs=bool(body.logprobs))
-        return await self._resumables.begin(request, new, stream, _refuse(chat_schema.NAMES), sse.COMMENT)
-
-    async def resume_chat(self, request: Request) -> ASGIApp:
-        """Stream a resumable chat completion after `Last-Event-ID`. Detached."""
-        record = await self._resumables.find(request, "openai.chat")
-        model = await self._model(request, record.model)
-        generation = record.generation
-        stream = ChatStream(
-            model,
-            1,
-            include_usage=dict(record.labels).get(USAGE_LABEL) == str(True),
-            logprobs=generation is not None and generation.top_logprobs is not None,
-        )
-        return self._resumables.resume(request, record, stream, _refuse(chat_schema.NAMES), sse.COMMENT)
+        told = chat_body(whole.accepted, whole.answers, model, logprobs=logprobs, tools=tools)
+        return _json(told, whole.headers)
 
     async def completions(self, request: Request) -> ASGIApp:
         """Continue prompts. Attached."""
@@ -130,31 +138,37 @@ class OpenAiApi:
         model = await self._model(request, body.model)
         news = _news(model, "openai.completions", completion_generations(body))
         if body.stream:
-            _refuse_resumable(request)
-            refuse = _refuse(completions_schema.NAMES)
-            return self._answers.stream(request, news, CompletionStream(model, body), refuse)
+            stream, names = CompletionStream(model, body), completions_schema.NAMES
+            labels = resuming.completion_labels(body)
+            return await self._streamed(request, news, stream, names, lambda: labels)
         whole = await self._answers.whole(request, news)
         return _json(completion_body(whole.accepted, whole.answers, model, body), whole.headers)
 
     async def responses(self, request: Request) -> ASGIApp:
-        """Answer an input by one message. Attached."""
-        body = read_response(await read_json(request, self._options.body))
+        """Answer an input. Attached."""
+        given = await read_json(request, self._options.body)
+        body = read_response(given)
+        body = await self._references.resolved(body, caller_of(request))
         model = await self._model(request, body.model)
         generation = response_generation(
-            body, chat_template=model.chat_template, default_tokens=self._options.default_max_tokens
+            body,
+            chat_template=model.chat_template,
+            default_tokens=self._options.default_max_tokens,
+            tools=takes_tools(model),
         )
-        news = _news(model, "openai.responses", (generation,))
+        tools = body.tool_use
+        reader = tools.reader(model) if tools is not None else None
+        news = _news(model, item_references.API, (generation,), one_call_labels(tools))
         if body.stream:
-            _refuse_resumable(request)
-            refuse = _refuse(responses_schema.NAMES)
-            return self._answers.stream(request, news, ResponseStream(model.name, body), refuse)
+            stream, names = ResponseStream(model.name, body, reader), responses_schema.NAMES
+            return await self._streamed(request, news, stream, names, lambda: resuming.response_labels(given))
         whole = await self._answers.whole(request, news)
-        return _json(response_body(whole.accepted[0], whole.answers[0], model.name, body), whole.headers)
+        told = response_body(whole.accepted[0], whole.answers[0], model.name, body, reader)
+        return _json(told, whole.headers)
 
     async def generate(self, request: Request) -> ASGIApp:
         """Stream the tokens after a prompt. Attached."""
         body = generate.read_generate(await read_json(request, self._options.body))
-        _refuse_resumable(request)
         name = body.model
         if name is None:
             served = await self._upstream.models.list(caller=caller_of(request))
@@ -166,20 +180,46 @@ class OpenAiApi:
             body, chat_template=model.chat_template, default_tokens=self._options.default_max_tokens
         )
         news = _news(model, "generate", (generation,))
-        return self._answers.stream(request, news, generate.TokenStream(), _refuse(generate.NAMES))
+        return await self._streamed(request, news, generate.TokenStream(), generate.NAMES, tuple)
+
+    async def _streamed(
+        self,
+        request: Request,
+        news: Sequence[NewPrediction],
+        rendering: SseRendering[Choice],
+        names: Mapping[str, str],
+        labels: Callable[[], resuming.Labels],
+    ) -> ASGIApp:
+        """Return the stream of `news`: attached, or one that can be resumed if its caller asks for that.
+
+        `labels` are what a resumable one leaves to be rendered by again.
+        """
+        if not wants_resumable(request):
+            return self._answers.stream(request, news, rendering, _refuse(names))
+        if len(news) != 1:
+            raise RequestRefused("A stream with 'X-Resumable' has one choice.", "n")
+        new = replace(news[0], labels=(*news[0].labels, *labels()))
+        return await self._resumables.begin(request, new, rendering, _refuse(names), sse.COMMENT)
+
+    def _resume(self, api: str, renew: Renew, names: Mapping[str, str]) -> Endpoint:
+        """Return the endpoint that goes on with resumable streams of `api`. Detached."""
+
+        async def resume(request: Request) -> ASGIApp:
+            record = await self._resumables.find(request, api)
+            rendering = renew(record, await self._model(request, record.model))
+            return self._resumables.resume(request, record, rendering, _refuse(names), sse.COMMENT)
+
+        return _answering(resume, names)
 
     async def _model(self, request: Request, name: str) -> ModelRecord:
         return await served_model(name, self._upstream.models, caller_of(request))
 
 
-def _news(model: ModelRecord, api: str, generations: Sequence[Generation]) -> list[NewPrediction]:
-    labels = ((API_LABEL, api),)
-    return [NewPrediction(model.name, generation, labels=labels) for generation in generations]
-
-
-def _refuse_resumable(request: Request) -> None:
-    if wants_resumable(request):
-        raise RequestRefused("Only chat completions and messages can be resumed.", "X-Resumable")
+def _news(
+    model: ModelRecord, api: str, generations: Sequence[Generation], labels: resuming.Labels = ()
+) -> list[NewPrediction]:
+    kept = ((API_LABEL, api), *labels)
+    return [NewPrediction(model.name, generation, labels=kept) for generation in generations]
 
 
 def _refuse(names: Mapping[str, str]) -> Callable[[UpstreamError], ASGIApp]:

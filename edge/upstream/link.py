@@ -84,8 +84,11 @@ class Link:
         self.up = asyncio.Event()
         """Set while the link is open."""
 
-    def follow(self, prediction_id: str, after_sequence: int, owner: str) -> Followed | None:
-        """Ask for the events after `after_sequence`; None while the link is down."""
+    def follow(
+        self, prediction_id: str, after_sequence: int, owner: str, *, unjoined: bool = False
+    ) -> Followed | None:
+        """Ask for the events after `after_sequence`, each one log entry if `unjoined`; None while the
+        link is down."""
         if not self.up.is_set():
             return None
         followed = Followed(next(self._numbers), after_sequence)
@@ -95,6 +98,7 @@ class Link:
             prediction_id=prediction_id,
             after_sequence=after_sequence,
             owner=owner,
+            unjoined=unjoined,
         )
         self._ordered.set()
         return followed

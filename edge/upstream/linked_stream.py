@@ -14,7 +14,7 @@ from edge.upstream.stream import RpcEventStream
 class LinkedEventStream:
     """An `EventStream` that begins on the link; an async context manager."""
 
-    __slots__ = ("_after", "_followed", "_id", "_link", "_own", "_own_call", "_owner")
+    __slots__ = ("_after", "_followed", "_id", "_link", "_own", "_own_call", "_owner", "_unjoined")
 
     def __init__(
         self,
@@ -23,6 +23,8 @@ class LinkedEventStream:
         after_sequence: int,
         owner: str,
         own_call: Callable[[int], RpcEventStream],
+        *,
+        unjoined: bool = False,
     ) -> None:
         """`owner` is for whom it reads; `own_call` opens a stream by a call of its own after a sequence."""
         self._link = link
@@ -30,11 +32,12 @@ class LinkedEventStream:
         self._owner = owner
         self._after = after_sequence
         self._own_call = own_call
+        self._unjoined = unjoined
         self._followed: Followed | None = None
         self._own: RpcEventStream | None = None
 
     async def __aenter__(self) -> Self:
-        self._followed = self._link.follow(self._id, self._after, self._owner)
+        self._followed = self._link.follow(self._id, self._after, self._owner, unjoined=self._unjoined)
         return self
 
     async def __aexit__(

@@ -116,9 +116,12 @@ class UpstreamPredictions(Protocol):
         ...
 
     def open_stream(
-        self, prediction_id: str, after_sequence: int, *, caller: Caller
+        self, prediction_id: str, after_sequence: int, *, caller: Caller, unjoined: bool = False
     ) -> AbstractAsyncContextManager[EventStream]:
         """Stream the events after `after_sequence`; leaving the context ends the stream.
+
+        Outputs that wait together come as one event, unless `unjoined`: then every reading of a
+        prediction brings the same events.
 
         Not for a position at or beyond the end of a prediction that has ended: nothing would come.
         """

@@ -122,13 +122,17 @@ class RpcPredictions:
         )
 
     def open_stream(
-        self, prediction_id: str, after_sequence: int, *, caller: Caller
+        self, prediction_id: str, after_sequence: int, *, caller: Caller, unjoined: bool = False
     ) -> RpcEventStream | LinkedEventStream:
         """Stream a prediction's events, over the link if there is one, else by a call of its own."""
 
         def own_call(after: int) -> RpcEventStream:
-            return RpcEventStream(self._stub.StreamPrediction, prediction_id, after, self._policy, caller)
+            method = self._stub.StreamPrediction
+            return RpcEventStream(method, prediction_id, after, self._policy, caller, unjoined=unjoined)
 
         if self._link is None:
             return own_call(after_sequence)
-        return LinkedEventStream(self._link, prediction_id, after_sequence, caller.acts_for, own_call)
+        owner = caller.acts_for
+        return LinkedEventStream(
+            self._link, prediction_id, after_sequence, owner, own_call, unjoined=unjoined
+        )

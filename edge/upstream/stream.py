@@ -59,6 +59,7 @@ class RpcEventStream:
         "_method",
         "_owner",
         "_reopening",
+        "_unjoined",
     )
 
     def __init__(
@@ -70,9 +71,11 @@ class RpcEventStream:
         caller: Caller,
         *,
         attach: bool = False,
+        unjoined: bool = False,
         call: StreamCall | None = None,
     ) -> None:
-        """`attach` makes every call the prediction's caller; `call` is one that is open already."""
+        """`attach` makes every call the prediction's caller; `unjoined` gives each log entry an event of
+        its own; `call` is one that is open already."""
         self._attach = attach
         self._method = method
         self._id = prediction_id
@@ -80,6 +83,7 @@ class RpcEventStream:
         self._metadata = caller.metadata()
         self._owner = caller.acts_for
         self._budget = RetryBudget(policy.stream_retry)
+        self._unjoined = unjoined
         self._call = call
         self._reopening = False
 
@@ -123,7 +127,11 @@ class RpcEventStream:
 
     def _open_call(self) -> StreamCall:
         request = prediction_service_pb2.StreamPredictionRequest(
-            id=self._id, after_sequence=self._last_sequence, owner=self._owner, attach=self._attach
+            id=self._id,
+            after_sequence=self._last_sequence,
+            owner=self._owner,
+            attach=self._attach,
+            unjoined=self._unjoined,
         )
         deadline = ATTACHED_DEADLINE if self._attach else CALL_DEADLINE
         self._call = self._method(request, timeout=deadline.total_seconds(), metadata=self._metadata)

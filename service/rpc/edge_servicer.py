@@ -35,6 +35,7 @@ MAX_BYTES = 1024 * 1024
 class _Followed:
     prediction_id: str
     following: Following
+    unjoined: bool
 
 
 class EdgeServicer(EdgeServiceServicer):
@@ -105,7 +106,7 @@ class Board:
             self._refused.append(number)
             self.news.set()
         else:
-            self._followed[number] = _Followed(follow.prediction_id, found)
+            self._followed[number] = _Followed(follow.prediction_id, found, follow.unjoined)
             mark()
 
     def unfollow(self, number: int) -> None:
@@ -129,7 +130,8 @@ class Board:
             if followed is None:
                 continue
             following = followed.following
-            for event in events_from(followed.prediction_id, following.take()):
+            entries = following.take()
+            for event in events_from(followed.prediction_id, entries, unjoined=followed.unjoined):
                 message.events.add(number=number, event=event)
                 size += len(event.output.text)
             if following.has_more:

@@ -42,6 +42,7 @@ class LogPlace:
     after: int
     owner: str
     attach: bool
+    unjoined: bool = False
 
 
 class PredictionServicer(PredictionServiceServicer):
@@ -135,7 +136,13 @@ class PredictionServicer(PredictionServiceServicer):
         prediction_id = required("id", request.id)
         if request.after_sequence < 0:
             raise refused("after_sequence", "must not be negative")
-        place = LogPlace(prediction_id, request.after_sequence, owner_from(request), attach=request.attach)
+        place = LogPlace(
+            prediction_id,
+            request.after_sequence,
+            owner_from(request),
+            attach=request.attach,
+            unjoined=request.unjoined,
+        )
         await self._stream(place, context)
 
     async def _stream(
@@ -150,7 +157,8 @@ class PredictionServicer(PredictionServiceServicer):
                     await context.send_initial_metadata(())
                 try:
                     while entries := await cursor.next():
-                        for event in events_from(place.id, entries[:1] if accepted_only else entries):
+                        shown = entries[:1] if accepted_only else entries
+                        for event in events_from(place.id, shown, unjoined=place.unjoined):
                             call.write_began = self._monotonic()
                             await context.write(event)
                             call.write_began = math.inf

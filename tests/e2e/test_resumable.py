@@ -7,11 +7,12 @@ import httpx
 import pytest
 
 from edge.protocol.sse import SseParser
-from tests.support.dialects import CHAT, MESSAGES, Dialect, name_of, open_stream
-from tests.support.pair import LIMIT_S, Pair, Reading, numbered, until_idle
+from tests.e2e.test_tools import ONE_CALL, TOOLS, WITH_TOOLS, block
+from tests.support.dialects import ALL, CHAT, COMPLETIONS, MESSAGES, RESPONSES, Dialect, name_of, open_stream
+from tests.support.pair import LIMIT_S, Pair, Reading, numbered, script, until_idle
 
 ASKED = {"X-Resumable": "true"}
-DIALECTS = pytest.mark.parametrize("dialect", [CHAT, MESSAGES], ids=name_of)
+DIALECTS = pytest.mark.parametrize("dialect", ALL, ids=name_of)
 PROMPT, TEXT = numbered(12, delay_ms=30)
 
 
@@ -31,13 +32,49 @@ async def test_a_cut_stream_goes_on_after_the_last_event(pair: Pair, dialect: Di
         assert dialect.text(reading) + dialect.text(again) == TEXT
         kinds = [event.event for event in (*reading.events, *again.events)]
         assert kinds.count("message_start") == kinds.count("content_block_start") == int(dialect is MESSAGES)
-        assert b'"role":"assistant"' not in rest.content
+        assert b'"delta":{"role":"assistant"' not in rest.content
         # Whoever has the end is told that there is no more; from the start all comes again.
         last = again.events[-1].id
         assert (await pair.http.get(where, headers={"Last-Event-ID": last})).status_code == 204
         whole = Reading(replay := await pair.http.get(where))
         whole.events = SseParser().feed(replay.content)
         assert dialect.text(whole) == TEXT
+
+
+MIXED = script(pieces=[*"ab ", "漢", "😀", "\n", "c"])
+SAYS = script(pieces=list(f"Let me see. {block(city='Pune')} And {block(city='Oslo', days=[1, 2])}\nDone."))
+CASES: list[tuple[Dialect, str, dict[str, object]]] = [
+    *((dialect, MIXED, {}) for dialect in ALL),
+    (CHAT, MIXED, {"logprobs": True, "top_logprobs": 2, "stream_options": {"include_usage": True}}),
+    (COMPLETIONS, MIXED, {"logprobs": 2, "stream_options": {"include_usage": True}}),
+    (COMPLETIONS, MIXED, {"echo": True}),
+    (RESPONSES, MIXED, {"top_logprobs": 1, "instructions": "Count.", "metadata": {"a": "b"}}),
+    *((dialect, SAYS, {"tools": TOOLS[dialect.name]}) for dialect in WITH_TOOLS),
+    *((dialect, SAYS, {"tools": TOOLS[dialect.name], **ONE_CALL[dialect.name]}) for dialect in WITH_TOOLS),
+]
+
+
+@pytest.mark.parametrize(
+    ("dialect", "prompt", "fields"),
+    CASES,
+    ids=[f"{dialect.name}-{'-'.join(fields) or 'plain'}" for dialect, _, fields in CASES],
+)
+async def test_whatever_frame_is_the_last_the_rest_comes_byte_for_byte(
+    pair: Pair, dialect: Dialect, prompt: str, fields: dict[str, object]
+) -> None:
+    with anyio.fail_after(LIMIT_S):
+        asked = dialect.body(prompt, stream=True, **fields)
+        first = await pair.http.post(pair.edge.url + dialect.path, json=asked, headers=ASKED)
+        assert first.status_code == 200, first.text
+        where = httpx.URL(pair.edge.url + dialect.path).join(first.headers["location"])
+        frames = first.content.removeprefix(b":\n").split(b"\n\n")[:-1]
+        ids = [event.id for event in SseParser().feed(first.content)]
+        assert len(ids) == len(set(ids)) == len(frames) and all(ids), "each frame has an id of its own"
+        for place, last in enumerate(ids[:-1], 1):
+            rest = await pair.http.get(where, headers={"Last-Event-ID": last})
+            assert rest.content.removeprefix(b":\n").split(b"\n\n")[:-1] == frames[place:]
+        end = await pair.http.get(where, headers={"Last-Event-ID": ids[-1]})
+        assert (end.status_code, end.content) == (204, b"")
 
 
 @DIALECTS

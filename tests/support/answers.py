@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from edge.upstream.events import (
@@ -22,6 +23,7 @@ from edge.upstream.records import ModelRecord, ModelState
 NOW = datetime(2026, 11, 30, 18, 47, 8, tzinfo=UTC)
 ID = "a" * 26
 LLM = ModelRecord("acme/llm", ModelState.READY, "scripted", 2048, True, "ab" * 32)
+LLM_WITH_TOOLS = replace(LLM, tool_format="hermes")
 
 
 def output(text: str, sequence: int = 3, logprobs: tuple[TokenLogprob, ...] = ()) -> OutputText:

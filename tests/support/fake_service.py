@@ -316,7 +316,7 @@ class _Predictions(prediction_service_pb2_grpc.PredictionServiceServicer):
                 attached=True,
             )
         )
-        await self._read(made, 0, fault, context, attach=True)
+        await self._read(made, 0, fault, context, attach=True, merge=self._service.merge)
 
     async def CreatePrediction(
         self, request: prediction_service_pb2.CreatePredictionRequest, context: grpc.aio.ServicerContext
@@ -399,7 +399,8 @@ class _Predictions(prediction_service_pb2_grpc.PredictionServiceServicer):
         found = await self._service.find(request.id, context, request.owner)
         if found.data_removed:
             await Fault(grpc.StatusCode.OUT_OF_RANGE, "CURSOR_EXPIRED", "Removed.").abort(context)
-        await self._read(found, request.after_sequence, fault, context, attach=request.attach)
+        merge = 1 if request.unjoined else self._service.merge
+        await self._read(found, request.after_sequence, fault, context, attach=request.attach, merge=merge)
 
     async def _read(
         self,
@@ -409,10 +410,11 @@ class _Predictions(prediction_service_pb2_grpc.PredictionServiceServicer):
         context: grpc.aio.ServicerContext,
         *,
         attach: bool,
+        merge: int,
     ) -> None:
         self._service.count_reader(1)
         try:
-            await self._send(found, position, fault, context)
+            await self._send(found, position, fault, context, merge)
         except asyncio.CancelledError:
             if attach:
                 found.finish(prediction_pb2.STATUS_CANCELED)
@@ -421,7 +423,12 @@ class _Predictions(prediction_service_pb2_grpc.PredictionServiceServicer):
             self._service.count_reader(-1)
 
     async def _send(
-        self, found: FakePrediction, position: int, fault: Fault | None, context: grpc.aio.ServicerContext
+        self,
+        found: FakePrediction,
+        position: int,
+        fault: Fault | None,
+        context: grpc.aio.ServicerContext,
+        merge: int,
     ) -> None:
         sent = 0
         while True:
@@ -430,7 +437,7 @@ class _Predictions(prediction_service_pb2_grpc.PredictionServiceServicer):
                     if not fault.is_clean_end:
                         await fault.abort(context)
                     return
-                event = _merged(found.log[position:], self._service.merge)
+                event = _merged(found.log[position:], merge)
                 await context.write(event)
                 position = event.sequence
                 sent += 1

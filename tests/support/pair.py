@@ -11,8 +11,10 @@ from typing import Any
 
 import anyio
 import httpx
+from google.protobuf.duration_pb2 import Duration
 
 from edge.protocol.sse import SseEvent, SseParser
+from protos.tailrace.v1 import prediction_service_pb2 as rpc
 from protos.tailrace.v1.model_service_pb2 import GetModelRequest
 from tests.support.processes import Edge, Service, Stubs, client, running_edge, running_service
 
@@ -21,6 +23,8 @@ LOOPBACK_WEBHOOKS = {"webhook_allow_http": "1", "webhook_allow_private": "1"}
 """Settings of a service that may call receivers on this machine."""
 LIMIT_S = 30
 """Safety net of one test on a pair that runs already."""
+LATEST = 8
+"""Predictions whose ends are waited for: as many as one test runs at a time."""
 
 
 def script(**fields: object) -> str:
@@ -187,10 +191,17 @@ async def running_pair(
 
 
 async def until_idle(stubs: Stubs) -> None:
-    """Return once the model runs nothing and nothing waits for it."""
+    """Return once the model runs nothing, nothing waits for it, and the ends of the latest are stored.
+
+    A slot is free when the engine says so, which is before the end is in the log.
+    """
     with anyio.fail_after(LIMIT_S):
         while True:
             load = (await stubs.models.GetModel(GetModelRequest(name=MODEL))).load
             if load.running == 0 and load.waiting == 0:
-                return
+                break
             await anyio.lowlevel.checkpoint()
+        latest = await stubs.predictions.ListPredictions(rpc.ListPredictionsRequest(page_size=LATEST))
+        for prediction in latest.predictions:
+            asked = rpc.GetPredictionRequest(id=prediction.id, wait=Duration(seconds=LIMIT_S), omit_data=True)
+            await stubs.predictions.GetPrediction(asked)

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from protos.tailrace.v1 import prediction_pb2 as tailrace_dot_v1_dot_prediction__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1etailrace/v1/edge_service.proto\x12\x0btailrace.v1\x1a\x1ctailrace/v1/prediction.proto\"F\n\rAttachRequest\x12#\n\x06\x66ollow\x18\x01 \x03(\x0b\x32\x13.tailrace.v1.Follow\x12\x10\n\x08unfollow\x18\x02 \x03(\x03\"V\n\x06\x46ollow\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12\x15\n\rprediction_id\x18\x02 \x01(\t\x12\x16\n\x0e\x61\x66ter_sequence\x18\x03 \x01(\x03\x12\r\n\x05owner\x18\x04 \x01(\t\"M\n\x0e\x41ttachResponse\x12*\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1a.tailrace.v1.FollowedEvent\x12\x0f\n\x07refused\x18\x02 \x03(\x03\"L\n\rFollowedEvent\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12+\n\x05\x65vent\x18\x02 \x01(\x0b\x32\x1c.tailrace.v1.PredictionEvent2T\n\x0b\x45\x64geService\x12\x45\n\x06\x41ttach\x12\x1a.tailrace.v1.AttachRequest\x1a\x1b.tailrace.v1.AttachResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1etailrace/v1/edge_service.proto\x12\x0btailrace.v1\x1a\x1ctailrace/v1/prediction.proto\"F\n\rAttachRequest\x12#\n\x06\x66ollow\x18\x01 \x03(\x0b\x32\x13.tailrace.v1.Follow\x12\x10\n\x08unfollow\x18\x02 \x03(\x03\"h\n\x06\x46ollow\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12\x15\n\rprediction_id\x18\x02 \x01(\t\x12\x16\n\x0e\x61\x66ter_sequence\x18\x03 \x01(\x03\x12\r\n\x05owner\x18\x04 \x01(\t\x12\x10\n\x08unjoined\x18\x05 \x01(\x08\"M\n\x0e\x41ttachResponse\x12*\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1a.tailrace.v1.FollowedEvent\x12\x0f\n\x07refused\x18\x02 \x03(\x03\"L\n\rFollowedEvent\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12+\n\x05\x65vent\x18\x02 \x01(\x0b\x32\x1c.tailrace.v1.PredictionEvent2T\n\x0b\x45\x64geService\x12\x45\n\x06\x41ttach\x12\x1a.tailrace.v1.AttachRequest\x1a\x1b.tailrace.v1.AttachResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,11 +35,11 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ATTACHREQUEST']._serialized_start=77
   _globals['_ATTACHREQUEST']._serialized_end=147
   _globals['_FOLLOW']._serialized_start=149
-  _globals['_FOLLOW']._serialized_end=235
-  _globals['_ATTACHRESPONSE']._serialized_start=237
-  _globals['_ATTACHRESPONSE']._serialized_end=314
-  _globals['_FOLLOWEDEVENT']._serialized_start=316
-  _globals['_FOLLOWEDEVENT']._serialized_end=392
-  _globals['_EDGESERVICE']._serialized_start=394
-  _globals['_EDGESERVICE']._serialized_end=478
+  _globals['_FOLLOW']._serialized_end=253
+  _globals['_ATTACHRESPONSE']._serialized_start=255
+  _globals['_ATTACHRESPONSE']._serialized_end=332
+  _globals['_FOLLOWEDEVENT']._serialized_start=334
+  _globals['_FOLLOWEDEVENT']._serialized_end=410
+  _globals['_EDGESERVICE']._serialized_start=412
+  _globals['_EDGESERVICE']._serialized_end=496
 # @@protoc_insertion_point(module_scope)

@@ -57,6 +57,7 @@ class Follow(_message.Message):
     PREDICTION_ID_FIELD_NUMBER: _builtins.int
     AFTER_SEQUENCE_FIELD_NUMBER: _builtins.int
     OWNER_FIELD_NUMBER: _builtins.int
+    UNJOINED_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     """Chosen by the edge, never used again in this call."""
     prediction_id: _builtins.str
@@ -65,6 +66,8 @@ class Follow(_message.Message):
     """The sequence of the last event seen; 0 for none."""
     owner: _builtins.str
     """See `owner` of StreamPredictionRequest."""
+    unjoined: _builtins.bool
+    """See `unjoined` of StreamPredictionRequest."""
     def __init__(
         self,
         *,
@@ -72,10 +75,11 @@ class Follow(_message.Message):
         prediction_id: _builtins.str = ...,
         after_sequence: _builtins.int = ...,
         owner: _builtins.str = ...,
+        unjoined: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_sequence", b"after_sequence", "number", b"number", "owner", b"owner", "prediction_id", b"prediction_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_sequence", b"after_sequence", "number", b"number", "owner", b"owner", "prediction_id", b"prediction_id", "unjoined", b"unjoined"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

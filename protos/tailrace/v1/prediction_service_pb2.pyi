@@ -320,6 +320,7 @@ class StreamPredictionRequest(_message.Message):
     AFTER_SEQUENCE_FIELD_NUMBER: _builtins.int
     ATTACH_FIELD_NUMBER: _builtins.int
     OWNER_FIELD_NUMBER: _builtins.int
+    UNJOINED_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Required."""
     after_sequence: _builtins.int
@@ -332,6 +333,10 @@ class StreamPredictionRequest(_message.Message):
     """Act for this owner: predictions of others do not exist for the call. Empty: for everybody, which
     is for trusted callers. At most 128 printable ASCII characters.
     """
+    unjoined: _builtins.bool
+    """Each event is one log entry: outputs that wait together are not joined. For a reader to whom it
+    matters that another reading brings the same events.
+    """
     def __init__(
         self,
         *,
@@ -339,10 +344,11 @@ class StreamPredictionRequest(_message.Message):
         after_sequence: _builtins.int = ...,
         attach: _builtins.bool = ...,
         owner: _builtins.str = ...,
+        unjoined: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_sequence", b"after_sequence", "attach", b"attach", "id", b"id", "owner", b"owner"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_sequence", b"after_sequence", "attach", b"attach", "id", b"id", "owner", b"owner", "unjoined", b"unjoined"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -21,11 +21,15 @@ _MESSAGE_OVERHEAD = 32
 """Upper bound of tags, lengths and numbers of one nested message."""
 
 
-def events_from(prediction_id: str, entries: Sequence[Entry]) -> list[pb.PredictionEvent]:
-    """Return the messages that carry `entries`, in order, consecutive outputs joined.
+def events_from(
+    prediction_id: str, entries: Sequence[Entry], *, unjoined: bool = False
+) -> list[pb.PredictionEvent]:
+    """Return the messages that carry `entries`, in order, consecutive outputs joined unless `unjoined`.
 
     A single entry is never split, so one entry above the limit makes one message above it.
     """
+    if unjoined:
+        return [_event(prediction_id, entry) for entry in entries]
     if len(entries) == 1:
         entry = entries[0]
         event = entry.event

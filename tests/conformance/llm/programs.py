@@ -38,6 +38,14 @@ class Report:
     error: dict[str, Any] | None
     id: str | None = None
     requests: int = 0
+    calls: Any = None
+    """Of an ask with tools: id, name and arguments each."""
+
+    kinds: Any = None
+    """Of an ask with tools: the order of texts and calls, where the API keeps it."""
+
+    then: str | None = None
+    """Of an ask with tools: the text after the results."""
 
 
 class Program:

@@ -9,11 +9,22 @@ import jsonschema
 import pytest
 
 from tests.conformance.llm.programs import Program
+from tests.support.chat_templates import HERMES_FILE
 from tests.support.dialects import CHAT, MESSAGES
 from tests.support.pair import Pair, running_pair
 
 pytestmark = pytest.mark.engine
 PROMPT = "Count from one to ten."
+CITY = {
+    "type": "object",
+    "properties": {"city": {"enum": ["Ulm", "Bonn"]}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
+TOOLS = [
+    {"name": "get_weather", "description": "Tell the weather in a city.", "parameters": CITY},
+    {"name": "get_time", "description": "Tell the time.", "parameters": {"type": "object", "properties": {}}},
+]
 SCHEMA = {
     "type": "object",
     "properties": {"city": {"type": "string", "maxLength": 12}, "size": {"enum": ["small", "large"]}},
@@ -31,6 +42,21 @@ async def real(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pair]:
         "engine_threads": "1",
     }
     async with running_pair(tmp_path_factory.mktemp("real"), service) as running:
+        running.http.timeout = 100
+        yield running
+
+
+@pytest.fixture(scope="module")
+async def with_tools(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pair]:
+    """The same model with a template that knows tools."""
+    service = {
+        "engine": "llama_cpp",
+        "engine_slots": "2",
+        "engine_context_tokens": "2048",
+        "engine_threads": "1",
+        "chat_template_file": str(HERMES_FILE),
+    }
+    async with running_pair(tmp_path_factory.mktemp("with-tools"), service) as running:
         running.http.timeout = 100
         yield running
 
@@ -74,3 +100,49 @@ async def test_b157_tokens_are_counted_by_the_real_tokenizer(real: Pair) -> None
     chat = await real.http.post(real.edge.url + CHAT.path, json=CHAT.body(PROMPT, max_tokens=2))
     count = counted.json()["input_tokens"]
     assert count == answer.json()["usage"]["input_tokens"] == chat.json()["usage"]["prompt_tokens"]
+
+
+@pytest.mark.parametrize("client", ["chat", "responses", "messages"])
+@pytest.mark.parametrize("call", ["helper", "whole"])
+async def test_a_forced_call_keeps_its_schema(
+    with_tools: Pair, python: Program, client: str, call: str
+) -> None:
+    asked = {"tools": TOOLS, "choice": "get_weather"}
+    report = await python.ask(client, call, with_tools.edge.url, "How is the weather in Ulm?", **asked)
+    assert report.error is None, report.error
+    ((call_id, name, arguments),) = report.calls
+    jsonschema.validate(json.loads(arguments), CITY)
+    assert call_id and name == "get_weather" and not report.text
+
+
+async def test_a_call_of_any_tool_and_its_result(with_tools: Pair, python: Program) -> None:
+    asked = {"tools": TOOLS, "choice": "required", "result": "Sunny.", "options": {"max_tokens": 40}}
+    report = await python.ask("chat", "whole", with_tools.edge.url, "How is the weather in Ulm?", **asked)
+    assert report.error is None, report.error
+    ((_, name, _),) = report.calls
+    assert name in ("get_weather", "get_time") and report.then is not None
+
+
+async def test_tools_are_counted_by_the_real_tokenizer(with_tools: Pair) -> None:
+    tools = [{"name": t["name"], "input_schema": t["parameters"]} for t in TOOLS]
+    body = MESSAGES.body(PROMPT, max_tokens=2)
+    url = with_tools.edge.url + MESSAGES.path
+    answer = await with_tools.http.post(url, json=body | {"tools": tools})
+    counted = await with_tools.http.post(f"{url}/count_tokens", json=body | {"tools": tools})
+    bare = await with_tools.http.post(f"{url}/count_tokens", json=body)
+    count = counted.json()["input_tokens"]
+    assert count == answer.json()["usage"]["input_tokens"] > bare.json()["input_tokens"]
+
+
+async def test_a_prefill_is_continued(real: Pair) -> None:
+    begun = [{"role": "user", "content": PROMPT}, {"role": "assistant", "content": "One, two, three,"}]
+    for dialect, fields in ((MESSAGES, {}), (CHAT, {"continue_final_message": True})):
+        body = dialect.body("", messages=begun, max_tokens=6, temperature=0, **fields)
+        answer = await real.http.post(real.edge.url + dialect.path, json=body)
+        assert answer.status_code == 200, answer.text
+        assert "four" in dialect.whole(answer.json()).lower()
+
+
+async def test_the_demo_model_s_own_template_takes_no_tools(real: Pair, python: Program) -> None:
+    report = await python.ask("chat", "whole", real.edge.url, "x", tools=TOOLS)
+    assert report.error is not None and report.error["body"]["param"] == "tools"

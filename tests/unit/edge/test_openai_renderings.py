@@ -14,7 +14,8 @@ from edge.openai.chat import ChatStream, chat_body
 from edge.openai.completions import CompletionStream, completion_body
 from edge.openai.completions_schema import read_completion
 from edge.openai.generate import TokenStream
-from edge.openai.responses import ResponseStream, response_body
+from edge.openai.response_bodies import response_body
+from edge.openai.responses import ResponseStream
 from edge.openai.responses_schema import read_response, response_generation
 from edge.protocol.sse import SseParser
 from edge.upstream.answers import Answer, total_usage

@@ -408,6 +408,15 @@ def test_messages_stay_below_a_mebibyte_whatever_the_logprobs():
     assert sum(len(message.output.logprobs) for message in messages) == 4000
 
 
+@given(logs, st.data())
+def test_unjoined_every_reading_brings_the_same_messages(events, data):
+    entries = numbered(events, 1)
+    cut = data.draw(st.integers(0, len(entries)))
+    parts = events_from("p", entries[:cut], unjoined=True) + events_from("p", entries[cut:], unjoined=True)
+    assert parts == events_from("p", entries, unjoined=True)
+    assert [m.first_sequence for m in parts] == [m.sequence for m in parts] == [e.sequence for e in entries]
+
+
 def test_one_entry_is_never_split():
     whole = Output("😀" * MIB, (1,), 1)
     messages = events_from("p", numbered([Output("a"), whole, replace(whole, text="b")]))

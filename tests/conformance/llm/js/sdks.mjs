@@ -10,6 +10,8 @@ import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
 import { generateText, streamText } from "ai";
 import OpenAI from "openai";
 
+import { toolAsks } from "./tool_asks.mjs";
+
 async function chat(ask, report, signal) {
   const client = new OpenAI({ baseURL: `${ask.base}/v1`, apiKey: "k", maxRetries: ask.retries ?? 0 });
   const given = { model: ask.model, messages: [{ role: "user", content: ask.prompt }], ...ask.options };
@@ -111,13 +113,20 @@ const clients = {
   "ai-anthropic": ai,
 };
 
+function plainClient(ask) {
+  if (ask.client === "chat") return new OpenAI({ baseURL: `${ask.base}/v1`, apiKey: "k", maxRetries: 0 });
+  if (ask.client === "messages") return new Anthropic({ baseURL: ask.base, apiKey: "k", maxRetries: 0 });
+  return aiModel(ask);
+}
+
 let controller = new AbortController();
 
 async function answer(ask) {
   const report = { text: "", finish: null, usage: null, extra: null, error: null };
   const { signal } = controller;
   try {
-    await clients[ask.client](ask, report, signal);
+    if (ask.tools) await toolAsks[ask.client](plainClient(ask), ask, report);
+    else await clients[ask.client](ask, report, signal);
   } catch (error) {
     report.error = signal.aborted ? { kind: "aborted" } : describe(error);
   }

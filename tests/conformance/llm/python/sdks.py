@@ -12,6 +12,7 @@ import sys
 sys.path[:0] = sys.argv[1:]  # an older SDK goes before the newer one
 
 import anthropic  # noqa: E402 - found by the path above
+from tool_asks import ASKS  # noqa: E402 - beside this file
 
 REPORT = {"text": "", "finish": None, "usage": None, "extra": None, "error": None, "requests": 0}
 
@@ -160,15 +161,19 @@ async def answer(ask):
         sdk = anthropic
     else:
         import openai as sdk
-    work = {
-        "chat": openai_chat,
-        "responses": openai_responses,
-        "completions": openai_completions,
-        "langchain": langchain,
-        "messages": messages,
-        "openai-models": models,
-        "anthropic-models": models,
-    }[ask["client"]]
+    work = (
+        ASKS[ask["client"]]
+        if ask.get("tools")
+        else {
+            "chat": openai_chat,
+            "responses": openai_responses,
+            "completions": openai_completions,
+            "langchain": langchain,
+            "messages": messages,
+            "openai-models": models,
+            "anthropic-models": models,
+        }[ask["client"]]
+    )
     try:
         await work(sdk, ask, report)
     except asyncio.CancelledError:
