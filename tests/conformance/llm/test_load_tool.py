@@ -43,7 +43,7 @@ async def test_every_request_of_a_load_tool_gets_its_whole_answer(loaded: Pair) 
     statuses = [
         line["status"] for line in lines if (line["event"], line.get("method")) == ("http_request", "POST")
     ]
-    assert set(statuses) == {200} and len(statuses) > ASKED.requests
+    assert set(statuses) == {200} and len(statuses) >= ASKED.requests
 
 
 async def test_refusals_are_told(loaded: Pair) -> None:
