@@ -5,6 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
+from tests.e2e.test_tools import TOOLS, block
 from tests.support.dialects import CHAT, MESSAGES, Dialect, name_of, open_stream, read_stream
 from tests.support.pair import LIMIT_S, Pair, Reading, numbered, script
 from tests.support.wire_rules import check_chat, check_message
@@ -55,6 +56,15 @@ async def test_a_message_stream_keeps_the_rules(pair: Pair, kind: str) -> None:
 async def test_a_stop_sequence_keeps_the_rules(pair: Pair) -> None:
     reading = await stream(pair, MESSAGES, script(pieces=["ABC", "DEF", "G"]), stop_sequences=["EFG"])
     assert check_message(reading) == "ABCD"
+
+
+@pytest.mark.parametrize("calls", [1, 2, 3])
+async def test_tool_calls_keep_the_rules(pair: Pair, calls: int) -> None:
+    said = "So. " + "\n".join(block(city=f"c{n}") for n in range(calls)) + "\nDone."
+    prompt = script(pieces=list(said))
+    reading = await stream(pair, CHAT, prompt, tools=TOOLS["chat"], stream_options={"include_usage": True})
+    assert check_chat(reading, usage=True) == {0: "So.\nDone."}
+    assert check_message(await stream(pair, MESSAGES, prompt, tools=TOOLS["messages"])) == "So.Done."
 
 
 @pytest.mark.parametrize("dialect", [CHAT, MESSAGES], ids=name_of)

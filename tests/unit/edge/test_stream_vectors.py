@@ -38,7 +38,8 @@ from edge.upstream.events import (
     Usage,
 )
 from edge.upstream.port import Choice
-from edge.upstream.records import ModelRecord, ModelState
+from edge.upstream.records import ModelRecord, ModelState, Tool
+from edge.upstream.tools import ToolUse
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "streams.json"
 DOCUMENT: dict[str, Any] = json.loads(VECTORS.read_text("utf-8"))
@@ -51,16 +52,27 @@ CASES = [
 
 def model() -> ModelRecord:
     given = DOCUMENT["model"]
-    return ModelRecord(given["name"], ModelState.READY, given["engine"], 2048, True, given["weights_sha256"])
+    digest, form = given["weights_sha256"], given["tool_format"]
+    return ModelRecord(given["name"], ModelState.READY, given["engine"], 2048, True, digest, form)
+
+
+def tools_of(asked: dict[str, Any]) -> ToolUse | None:
+    """Return what is asked of tools: names of functions, which is forced, whether several may be called."""
+    if "tools" not in asked:
+        return None
+    tools = tuple(Tool(name) for name in asked["tools"])
+    return ToolUse(tools, asked.get("forced"), asked.get("parallel", True))
 
 
 def rendering_of(dialect: str, asked: dict[str, Any]) -> SseRendering[Choice]:
     """Return a dialect's rendering for a request that asks for `n`, `logprobs` and usage."""
     n, top, usage = asked.get("n", 1), asked.get("logprobs"), asked.get("include_usage", False)
     limit = {"model": "m", "max_tokens": asked["max_tokens"]}
+    tools = tools_of(asked)
+    reader = None if tools is None else tools.reader(model())
     match dialect:
         case "chat":
-            return ChatStream(model(), n, include_usage=usage, logprobs=top is not None)
+            return ChatStream(model(), n, include_usage=usage, logprobs=top is not None, tools=tools)
         case "completions":
             options = {"include_usage": usage}
             body = {"prompt": "p", "n": n, "logprobs": top, "stream": True, "stream_options": options}
@@ -69,9 +81,9 @@ def rendering_of(dialect: str, asked: dict[str, Any]) -> SseRendering[Choice]:
             include = [] if top is None else [LOGPROBS]
             limit["max_output_tokens"] = limit.pop("max_tokens")
             body = {"input": "p", "include": include, "top_logprobs": top}
-            return ResponseStream(model().name, read_response(body | limit))
+            return ResponseStream(model().name, read_response(body | limit), reader)
         case "messages":
-            return MessageStream(model().name, asked["max_tokens"])
+            return MessageStream(model().name, asked["max_tokens"], reader)
         case "generate":
             return TokenStream()
         case _:
@@ -177,4 +189,6 @@ def test_every_dialect_that_can_say_it_is_in_the_vectors(case: dict[str, Any]) -
         dialects = {"chat", "completions"}
     if case["asked"].get("logprobs") is not None:
         dialects = {"chat", "completions", "responses"}
+    if "tools" in case["asked"]:
+        dialects = {"chat", "responses", "messages"}
     assert set(case["streams"]) == dialects
