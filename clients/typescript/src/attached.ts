@@ -40,7 +40,6 @@ export function startStream(
 }
 
 class ResumableSource implements Source {
-  readonly isGrouped = true;
   readonly #endpoint: Endpoint;
   readonly #headers: Readonly<Record<string, string>>;
   readonly #answered: Promise<Response>;

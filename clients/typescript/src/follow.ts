@@ -1,11 +1,11 @@
 // Owns following a stream to its end: reading it, and going on where it was cut if the server lets us.
 //
-// What each API says is its decoder's; how a connection is made is its source's. No text is ever
-// passed on twice: a connection that has brought text without an id is not resumed.
+// What each API says is its decoder's; how a connection is made is its source's. One decoder reads all
+// connections of a stream: each goes on after the last event, so what it has of a tool call stays.
+// Nothing is ever passed on twice: a connection that has brought something without an id is not resumed.
 
 import { pause, pauseMs } from "./backoff.js";
 import { brokenBy, failure, type Failure, readFailure, RequestError } from "./failure.js";
-import { IdGroups } from "./id_groups.js";
 import { type End, isEnd, type Part } from "./parts.js";
 import { EventTooLarge, readEvents, type SseEvent, SseReader } from "./sse.js";
 
@@ -23,8 +23,6 @@ export interface Source {
   open(lastEventId: string, signal: AbortSignal): Promise<Response>;
   /** Whether `open` may be called again; never for one that creates. */
   canReopen(): boolean;
-  /** Whether an id may stand on the last of several events only: see IdGroups. */
-  readonly isGrouped?: boolean;
   /** Return what is left of a stream that has no events any more; null if nobody can tell. */
   settle?(text: string, signal: AbortSignal): Promise<readonly Part[] | null>;
 }
@@ -67,6 +65,7 @@ class Following {
   #lastEventId = "";
   #retryMs: number | null = null;
   #texts: string[] = [];
+  #hasBrought = false;
   #broken: Failure | null = null;
 
   constructor(source: Source, decoder: Decoder, signal: AbortSignal, options: FollowOptions) {
@@ -82,14 +81,11 @@ class Following {
       const heard = yield* this.#connection();
       if (heard === "end") return;
       if (heard === "events") attempt = 0;
+      // Usage may follow the reason: what closed after that is read on too, where its place is known.
       const end = this.#decoder.closed();
-      if (end !== null) {
-        yield end;
-        return;
-      }
-      const canGoOn = this.#lastEventId !== "" || this.#texts.length === 0;
+      const canGoOn = this.#lastEventId !== "" || (!this.#hasBrought && end === null);
       if (!this.#source.canReopen() || !canGoOn || attempt >= reconnects) {
-        yield { type: "truncated", failure: this.#broken };
+        yield end ?? { type: "truncated", failure: this.#broken };
         return;
       }
       const asked = this.#retryMs ?? pauseMs(attempt, Math.random());
@@ -132,6 +128,7 @@ class Following {
         count += 1;
         continue;
       }
+      this.#hasBrought = true;
       if (part.type === "text") this.#texts.push(part.text);
       yield part;
       if (isEnd(part)) return "end";
@@ -146,15 +143,12 @@ class Following {
     const reader = new SseReader(this.#options.maxEventLength);
     const { silenceMs = SILENCE_MS } = this.#options;
     const events = readEvents(body, reader, { signal: this.#signal, silenceMs });
-    const groups = this.#source.isGrouped === true && this.#source.canReopen() ? new IdGroups() : null;
     this.#broken = null;
     try {
       for await (const event of events) {
         yield null;
-        for (const certain of groups?.take(event) ?? [event]) {
-          this.#lastEventId = certain.lastEventId || this.#lastEventId;
-          yield* this.#decoder.take(certain);
-        }
+        this.#lastEventId = event.lastEventId || this.#lastEventId;
+        yield* this.#decoder.take(event);
       }
     } catch (error) {
       if (this.#signal.aborted || error instanceof EventTooLarge) throw error;
@@ -163,8 +157,16 @@ class Following {
     this.#retryMs = reader.retryMs;
   }
 
-  /** Yield what is left by the record. Throws RequestError, `refused` if given, when that is gone too. */
+  /**
+   * Yield what is left by the decoder, or by the record. Throws RequestError, `refused` if given, when
+   * that is gone too.
+   */
   async *#settle(refused?: Failure): AsyncGenerator<Part, "end" | "nothing", undefined> {
+    const end = this.#decoder.closed();
+    if (end !== null) {
+      yield end;
+      return "end";
+    }
     let rest: readonly Part[] | null | undefined;
     try {
       rest = await this.#source.settle?.(this.#texts.join(""), this.#signal);

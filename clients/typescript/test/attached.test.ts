@@ -158,13 +158,46 @@ describe("resumable", () => {
     expect(headers).toMatchObject({ "last-event-id": "1:3", authorization: "Bearer secret" });
   });
 
-  test("a message that was cut before its first id starts again", async () => {
-    const start = event("message_start", { message: { usage: { input_tokens: 3 } } });
-    server.on(MESSAGES, cutAfter(RETRY + start, resumable("messages")));
+  test("a message that was cut before its first event starts again", async () => {
+    const start = event("message_start", { message: { usage: { input_tokens: 3 } } }, "1:2.1");
+    server.on(MESSAGES, cutAfter(RETRY + start.slice(0, -1), resumable("messages")));
     server.on(MESSAGES_STREAM, sse(start + delta("a", "1:3") + event("message_stop", {}, "1:4")));
     const { text, end } = await collect(anthropic().stream(MESSAGE_REQUEST, { resumable: true }));
     expect([text, end]).toMatchObject(["a", { type: "finished", usage: { inputTokens: 3 } }]);
     expect(server.asked[1]?.headers["last-event-id"]).toBeUndefined();
+  });
+
+  test("a chat that was cut after its reason is asked for its usage", async () => {
+    const usage = 'id: 1:4.2\ndata: {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2}}\n\n';
+    server.on(CHAT, cutAfter(RETRY + chunk("a", "1:3") + chunk("", "1:4.1", "stop"), resumable("completions")));
+    server.on(CHAT_STREAM, sse(usage + DONE));
+    expect(await collect(openai().stream(CHAT_REQUEST, { resumable: true }))).toMatchObject({
+      text: "a",
+      end: { type: "finished", reason: "stop", usage: { inputTokens: 3, outputTokens: 2 } },
+    });
+    expect(server.asked[1]?.headers).toMatchObject({ "last-event-id": "1:4.1" });
+  });
+
+  test.each([
+    ["has no more", json(204, "")],
+    ["has forgotten it", json(404, { error: { message: "No such stream." } })],
+  ])("a chat that was cut after its reason has finished when the server %s", async (_, answer) => {
+    server.on(CHAT, cutAfter(RETRY + chunk("a", "1:3", "stop"), resumable("completions")));
+    server.on(CHAT_STREAM, answer);
+    const { text, end } = await collect(openai().stream(CHAT_REQUEST, { resumable: true }));
+    expect([text, end]).toMatchObject(["a", { type: "finished", reason: "stop" }]);
+    expect(server.calls).toEqual([CHAT, CHAT_STREAM]);
+  });
+
+  test("what came without an id is not read again", async () => {
+    const piece = { index: 0, id: "c0", function: { name: "weather", arguments: "{" } };
+    const call = `data: ${JSON.stringify({ choices: [{ index: 0, delta: { tool_calls: [piece] } }] })}\n\n`;
+    for (const said of [chunk("a"), call]) {
+      server.on(CHAT, cutAfter(RETRY + said, resumable("completions")));
+      const { end } = await collect(openai().stream(CHAT_REQUEST, { resumable: true }));
+      expect(end.type).toBe("truncated");
+    }
+    expect(server.calls).toEqual([CHAT, CHAT]);
   });
 
   test("without a Location it is truncated like any other", async () => {
