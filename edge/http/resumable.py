@@ -9,7 +9,7 @@ the reader has is left out: a rendering may keep any state, and a cut between tw
 neither repeats nor loses one.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
 
@@ -28,6 +28,8 @@ from edge.upstream.port import Choice, UpstreamPredictions
 from edge.upstream.records import NewPrediction, PredictionRecord
 
 START: Final = Cursor(0)
+RESUMABLE_LABEL: Final = "resumable"
+"""Label of a prediction whose stream was asked for so."""
 
 
 def wants_resumable(request: Request) -> bool:
@@ -84,16 +86,18 @@ class ResumableAnswers:
         keepalive: bytes,
     ) -> ASGIApp:
         """Create `new`, detached, and return the answer that streams it."""
-        record = await self.predictions.create(new, caller=caller_of(request))
+        kept = replace(new, labels=(*new.labels, (RESUMABLE_LABEL, "1")))
+        record = await self.predictions.create(kept, caller=caller_of(request))
         name = request.scope["path"].rpartition("/")[2]  # relative, so that any public prefix fits
         location = (b"location", f"{name}/{record.id}/stream".encode())
         return self._answer(request, record, START, rendering, refuse, keepalive, location)
 
     async def find(self, request: Request, api: str) -> PredictionRecord:
-        """Return the prediction of the path, made by `api`. Raises UpstreamError."""
+        """Return the prediction of the path, if `api` made it to be resumed. Raises UpstreamError."""
         identity = request.path_params["prediction_id"]
         record = await self.predictions.get(identity, caller=caller_of(request))
-        if dict(record.labels).get("api") != api:
+        labels = dict(record.labels)
+        if labels.get("api") != api or RESUMABLE_LABEL not in labels:
             raise UpstreamError(Reason.PREDICTION_NOT_FOUND, "No such stream.")
         if record.data_removed:
             raise UpstreamError(Reason.CURSOR_EXPIRED, "Its data has been removed.")

@@ -90,8 +90,10 @@ async def test_going_away_does_not_end_a_resumable_stream(pair: Pair, dialect: D
 
 async def test_only_what_was_made_so_is_found_there(pair: Pair) -> None:
     made = await pair.api.create(PROMPT)
-    for dialect in (CHAT, MESSAGES):
-        for name in (made["id"], "a" * 26, "nope"):
+    for dialect in ALL:
+        async with open_stream(pair.http, pair.edge.url, dialect, PROMPT) as attached:
+            await attached.to_end()
+        for name in (made["id"], attached.headers["x-request-id"], "a" * 26, "nope"):
             answer = await pair.http.get(f"{pair.edge.url}{dialect.path}/{name}/stream")
             assert answer.status_code == 404 and answer.json()["error"]["message"]
     body = CHAT.body(PROMPT, stream=True, n=2)
