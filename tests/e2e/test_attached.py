@@ -21,6 +21,7 @@ from tests.support.dialects import (
     open_stream,
     read_stream,
 )
+from tests.support.outage import read_over_a_death
 from tests.support.pair import LIMIT_S, MODEL, Pair, numbered, running_pair, script, until_idle
 
 FREED_S = 5
@@ -148,24 +149,6 @@ async def test_b044_disconnects_are_seen_through_all_that_surrounds_a_request(na
 
 async def test_streams_go_on_over_the_death_of_the_service(tmp_path: Path) -> None:
     prompt, text = numbered(60, delay_ms=20)
-    readings = {}
-
-    async def read(pair: Pair, dialect: Dialect, started: anyio.Event) -> None:
-        async with open_stream(pair.http, pair.edge.url, dialect, prompt) as reading:
-            while not dialect.text(reading):
-                await anext(reading)
-            started.set()
-            await reading.to_end()
-        readings[dialect.name] = reading
-
     async with running_pair(tmp_path) as pair:
-        with anyio.fail_after(LIMIT_S):
-            async with anyio.create_task_group() as readers:
-                started = [anyio.Event() for _ in ALL]
-                for dialect, event in zip(ALL, started, strict=True):
-                    readers.start_soon(read, pair, dialect, event)
-                for event in started:
-                    await event.wait()
-                await pair.service.kill()
-                await pair.service.start()
+        readings = await read_over_a_death(pair, ALL, prompt, Dialect.text)
     assert {d.name: d.text(readings[d.name]) for d in ALL} == {d.name: text for d in ALL}

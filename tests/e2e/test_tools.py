@@ -13,7 +13,8 @@ import pytest
 
 from protos.tailrace.v1 import prediction_pb2 as pb
 from protos.tailrace.v1 import prediction_service_pb2 as rpc
-from tests.support.dialects import CHAT, MESSAGES, RESPONSES, Dialect, name_of, open_stream, read_stream
+from tests.support.dialects import CHAT, MESSAGES, RESPONSES, Dialect, name_of, read_stream
+from tests.support.outage import read_over_a_death
 from tests.support.pair import LIMIT_S, Pair, Reading, numbered, running_pair, script
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
@@ -245,27 +246,10 @@ async def test_a_count_with_tools_is_what_is_fed(pair: Pair) -> None:
 
 async def test_calls_go_on_over_the_death_of_the_service(tmp_path: Path) -> None:
     prompt = plays(block(city="Ulm and around it"), delay_ms=20)
-    readings = {}
-
-    async def read(pair: Pair, dialect: Dialect, started: anyio.Event) -> None:
-        tools = TOOLS[dialect.name]
-        async with open_stream(pair.http, pair.edge.url, dialect, prompt, tools=tools) as reading:
-            while not streamed_calls(dialect, reading):
-                await anext(reading)
-            started.set()
-            await reading.to_end()
-        readings[dialect.name] = reading
-
     async with running_pair(tmp_path) as pair:
-        with anyio.fail_after(LIMIT_S):
-            async with anyio.create_task_group() as readers:
-                started = [anyio.Event() for _ in WITH_TOOLS]
-                for dialect, event in zip(WITH_TOOLS, started, strict=True):
-                    readers.start_soon(read, pair, dialect, event)
-                for event in started:
-                    await event.wait()
-                await pair.service.kill()
-                await pair.service.start()
+        readings = await read_over_a_death(
+            pair, WITH_TOOLS, prompt, streamed_calls, lambda dialect: {"tools": TOOLS[dialect.name]}
+        )
     for dialect in WITH_TOOLS:
         ((_, name, arguments),) = streamed_calls(dialect, readings[dialect.name])
         assert (name, json.loads(arguments)) == ("get_weather", {"city": "Ulm and around it"})
