@@ -19,7 +19,7 @@ from typing import Any, assert_never
 import llguidance
 
 from service.adapters.engines.json_schema_text import checked_schema
-from service.domain.request import Constraint, Grammar, JsonSchema, Regex
+from service.domain.request import Constraint, Grammar, JsonSchema, Regex, constraint_field
 from service.ports.engine import ConstraintError, EngineLoadError
 
 _JSON: Any = {
@@ -53,10 +53,10 @@ class Constraints:
                 source, self._tokenizer, limits=self._limits
             )
             if failed or messages:
-                raise ConstraintError(f"{_field(constraint)} {_shown(messages)}")
+                raise ConstraintError(f"{constraint_field(constraint)} {_shown(messages)}")
             matcher = llguidance.LLMatcher(self._tokenizer, source, log_level=_QUIET, limits=self._limits)
         if matcher.is_error():
-            raise ConstraintError(f"{_field(constraint)} {_shown([matcher.get_error()])}")
+            raise ConstraintError(f"{constraint_field(constraint)} {_shown([matcher.get_error()])}")
         return matcher
 
 
@@ -74,19 +74,7 @@ def _source(constraint: Constraint) -> str:
             case _ as unreachable:
                 assert_never(unreachable)
     except ValueError as error:
-        raise ConstraintError(f"{_field(constraint)} {_shown([str(error)])}") from error
-
-
-def _field(constraint: Constraint) -> str:
-    match constraint:
-        case JsonSchema():
-            return "json_schema"
-        case Regex():
-            return "regex"
-        case Grammar():
-            return "grammar"
-        case _ as unreachable:
-            assert_never(unreachable)
+        raise ConstraintError(f"{constraint_field(constraint)} {_shown([str(error)])}") from error
 
 
 def _shown(messages: list[str]) -> str:

@@ -13,13 +13,12 @@ from tokenizers import Tokenizer
 from service.adapters.engines.exllamav2.model_files import ModelFiles
 from service.adapters.engines.exllamav2.vocabulary import Vocabulary
 from service.adapters.prompts.chat_template import ChatTemplate, ChatTemplateError
+from service.adapters.prompts.no_blank import TokenizeWithoutBlank
 from service.adapters.prompts.prompt_ids import prompt_ids
 from service.adapters.prompts.tool_format import ToolFormat
 from service.domain.request import ChatMessage, Prompt
 from service.ports.engine import EngineLoadError, PromptError
 
-_LEAD = "\n"
-"""Text that no tokenizer merges with what follows; it takes the blank that sentencepiece adds."""
 _ANSWER = "tailrace-answer"
 
 
@@ -40,7 +39,7 @@ class Prompting:
         self._plain.encode_special_tokens = True
         self._vocabulary = vocabulary
         self._bos = self._wanted_bos(files)
-        self._lead = self._encode(_LEAD, special=False)
+        self._tokenize = TokenizeWithoutBlank(self._encode, adds_blank=vocabulary.space_prefix)
         self._template: ChatTemplate | None = None
         if files.chat_template:
             try:
@@ -95,15 +94,7 @@ class Prompting:
             vocabulary_size=self._vocabulary.size,
         )
 
-    def _tokenize(self, text: str, *, parse_special: bool, at_start: bool) -> list[int]:
-        if at_start or not self._vocabulary.space_prefix:
-            return self._encode(text, special=parse_special)
-        ids = self._encode(_LEAD + text, special=parse_special)
-        if ids[: len(self._lead)] == self._lead:
-            return ids[len(self._lead) :]
-        return self._encode(text, special=parse_special)
-
-    def _encode(self, text: str, *, special: bool) -> list[int]:
+    def _encode(self, text: str, /, *, special: bool) -> list[int]:
         tokenizer = self._special if special else self._plain
         try:
             text.encode()

@@ -10,13 +10,13 @@ from service.adapters.engines.llama_cpp import convert
 from service.adapters.engines.llama_cpp.loopback import Loopback, LoopbackError
 from service.adapters.engines.llama_cpp.vocabulary import Vocabulary
 from service.adapters.prompts.chat_template import ChatTemplate
+from service.adapters.prompts.no_blank import TokenizeWithoutBlank
 from service.adapters.prompts.prompt_ids import prompt_ids
 from service.adapters.prompts.tool_format import ToolFormat
 from service.domain.request import Prompt
 from service.ports.engine import PromptError
 
-_LEAD = "\n"
-"""Text that no tokenizer merges with what follows; it takes the blank that sentencepiece adds."""
+_PROBE = "\n"
 
 
 class Prompting:
@@ -26,9 +26,9 @@ class Prompting:
         """Ask the library what it does; `template` may be empty. Raises LoopbackError, ChatTemplateError."""
         self._loopback = loopback
         self._vocabulary = vocabulary
-        plain, with_own = (self._ask(_LEAD, special=False, own=own) for own in (False, True))
+        plain, with_own = (self._ask(_PROBE, special=False, own=own) for own in (False, True))
         self._bos = with_own[0] if len(with_own) > len(plain) and with_own[0] not in plain[:1] else None
-        self._lead = plain
+        self._tokenize = TokenizeWithoutBlank(self._ask, adds_blank=vocabulary.space_prefix)
         self._template = (
             ChatTemplate(
                 template,
@@ -69,14 +69,6 @@ class Prompting:
             vocabulary_size=self._vocabulary.size,
         )
 
-    def _tokenize(self, text: str, *, parse_special: bool, at_start: bool) -> list[int]:
-        if at_start or not self._vocabulary.space_prefix:
-            return self._ask(text, special=parse_special, own=False)
-        ids = self._ask(_LEAD + text, special=parse_special, own=False)
-        if ids[: len(self._lead)] == self._lead:
-            return ids[len(self._lead) :]
-        return self._ask(text, special=parse_special, own=False)
-
-    def _ask(self, text: str, *, special: bool, own: bool) -> list[int]:
+    def _ask(self, text: str, /, *, special: bool, own: bool = False) -> list[int]:
         body = {"content": text, "parse_special": special, "add_special": own}
         return convert.token_list(self._loopback.post("/tokenize", body))
